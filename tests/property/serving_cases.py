@@ -18,6 +18,7 @@ from silicast.serving.requests import Requests
 from silicast.serving.routers import ROUTERS
 from silicast.serving.scheduler import Limits, policies, scheduler_named
 from silicast.serving.simulation import KvLink, ReplicaSpec, Simulation
+from silicast.serving.speculation import Acceptance
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,14 @@ class ServingCase:
     back_ns: int = 0
     decoders: int = 0
     router: str = "round_robin"
+    accepted: Acceptance | None = None
 
     def simulation(self) -> Simulation:
         def spec(role: Role) -> ReplicaSpec:
             return ReplicaSpec(
                 self.prices, scheduler_named(self.policy), self.limits, KvLayout.plain(16),
                 groups=self.groups, front_ns=self.front_ns, back_ns=self.back_ns, role=role,
+                accepted=self.accepted,
             )  # fmt: skip
 
         specs = [spec("prefill" if self.decoders else "")] * self.replicas

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 from silicast.core.errors import SilicastError
 
 FLAG = "--slo"
 EXAMPLE = "for example ttft_p99=1s,tpot_p99=50ms"
 QUANTILE = "quantile"
-MILLISECONDS = {"s": 1e3, "ms": 1.0, "us": 1e-3}
-"""Unit of a duration -> milliseconds."""
-
-_DURATION = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*([A-Za-zµμ]*)")
 
 
 def slo_of(text: str) -> dict[str, float]:
@@ -32,6 +27,8 @@ def slo_of(text: str) -> dict[str, float]:
     >>> slo_of("e2e=2.5s,quantile=0.95")
     {'e2e_ms': 2500.0, 'quantile': 0.95}
     """
+    from silicast.scenario.durations import milliseconds
+
     found: dict[str, float] = {}
     names = _statistics()
     for word in filter(None, (each.strip() for each in text.split(","))):
@@ -45,34 +42,8 @@ def slo_of(text: str) -> dict[str, float]:
         if field in found:
             raise _wrong(f"{name!r} is given twice", "give it once")
         found[field] = _share(value) if name == QUANTILE else milliseconds(value, FLAG)
-    if not found.keys() - {QUANTILE}:
+    if all(name == QUANTILE for name in found):
         raise _wrong("names no statistic")
-    return found
-
-
-def milliseconds(text: str, flag: str) -> float:
-    """A duration with its unit as milliseconds.
-
-    Args:
-        flag: that an error names.
-
-    Raises:
-        SilicastError: no unit, an unknown one, or not above zero.
-
-    >>> milliseconds("250us", "--slo"), milliseconds("1.5 s", "--slo")
-    (0.25, 1500.0)
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise _wrong(f"expected a duration, found {text[:60]!r}", "for example 50ms", flag)
-    number, unit = match.groups()
-    factor = MILLISECONDS.get(unit.replace("µ", "u").replace("μ", "u"))
-    if factor is None:
-        said = f"unit {unit!r} of {text[:60]!r}" if unit else f"{text[:60]!r} has no unit"
-        raise _wrong(said, f"one of {', '.join(MILLISECONDS)}", flag)
-    found = float(number) * factor
-    if not 0.0 < found < math.inf:
-        raise _wrong(f"{text[:60]!r} is not above zero", "for example 50ms", flag)
     return found
 
 
@@ -93,5 +64,5 @@ def _share(text: str) -> float:
     return found
 
 
-def _wrong(message: str, hint: str = EXAMPLE, flag: str = FLAG) -> SilicastError:
-    return SilicastError(message, field=flag, hint=hint)
+def _wrong(message: str, hint: str = EXAMPLE) -> SilicastError:
+    return SilicastError(message, field=FLAG, hint=hint)

@@ -98,6 +98,9 @@ class CallValues:
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
+        self._expected: list[I64] = []
+        self._rows: dict[bytes, int] = {}
+        self._found: dict[int, F64] = {}
 
     def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape
@@ -120,6 +123,20 @@ class CallValues:
     def of_one(self, place: int, prefill: Pairs, cached: I64) -> Values:
         """Of one state."""
         return tuple(self.of(place, [prefill], [cached])[0].tolist())
+
+    def expect(self, decodes: Sequence[I64]) -> None:
+        """States of decode alone that are asked for next; the first that is has all evaluated."""
+        self._expected, self._found = list(decodes), {}
+        self._rows = {cached.tobytes(): row for row, cached in enumerate(decodes)}
+
+    def of_decode(self, place: int, cached: I64) -> Values:
+        """Of one state of decode alone."""
+        row = self._rows.get(cached.tobytes())
+        if row is None:
+            return self.of_one(place, (), cached)
+        if place not in self._found:
+            self._found[place] = self.of(place, [()] * len(self._expected), self._expected)
+        return tuple(self._found[place][row].tolist())
 
     def near(self, found: F64, exact: F64, rest_s: float, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes

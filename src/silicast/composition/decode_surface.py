@@ -118,16 +118,36 @@ class DecodeSurface:
         count = len(cached)
         if count < FEW:
             return self._alone.at(place, longest)
+        corners, right, up = self._place(place, count, cached, tokens, longest)
+        if corners is None:
+            return self._calls.of_decode(place, cached)
+        return between(corners, right, up)
+
+    def expect(self, steps: Sequence[tuple[I64, int, int]]) -> None:
+        """Steps that are asked for next: those that are evaluated are evaluated together.
+
+        Args:
+            steps: cached tokens, tokens and the longest of each, as of :meth:`at`.
+        """
+        exact = [
+            cached
+            for cached, tokens, longest in steps
+            if len(cached) >= FEW
+            and self._place(0, len(cached), cached, tokens, longest)[0] is None
+        ]
+        self._calls.expect(exact)
+
+    def _place(
+        self, place: int, count: int, cached: I64, tokens: int, longest: int
+    ) -> tuple[Corners | None, float, float]:
+        """The corners of a step's cell, None where it is evaluated, and where in it it is."""
         if self._is_cut(cached, longest):
-            return self._calls.of_one(place, (), cached)
+            return None, 0.0, 0.0
         number, step, right, up = _cell(count, tokens, longest)
         key = (place, count, number, step)
         if key not in self._cells:
             remember(self._cells, key, self._corners(*key), CELLS)
-        corners = self._cells[key]
-        if corners is None:
-            return self._calls.of_one(place, (), cached)
-        return between(corners, right, up)
+        return self._cells[key], right, up
 
     def _is_cut(self, cached: I64, longest: int) -> bool:
         """Whether a window ends inside some sequences and beyond others."""

@@ -55,19 +55,29 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
     >>> with_options(find_engine("vllm"), {"async_scheduling": False}).host.asynchronous
     False
     """
+    asked: dict[str, tuple[str, Any]] = {}
     for name, value in options.items():
-        change = _OPTIONS.get(ALIASES.get(name, name))
-        if change is None:
-            near = difflib.get_close_matches(name[:80], _OPTIONS, n=2, cutoff=0.5)
+        option = ALIASES.get(name, name)
+        if option not in _OPTIONS:
+            near = difflib.get_close_matches(name[:80], [*_OPTIONS, *ALIASES], n=2, cutoff=0.5)
             raise SilicastError(
                 f"options of engines: {name[:80]!r} is not modelled",
                 kind="not_yet",
                 field=f"engine.options.{name[:80]}",
                 hint=f"did you mean {' or '.join(near)}?"
                 if near
-                else f"known: {', '.join(OPTIONS)}",
+                else f"known: {', '.join(_OPTIONS)}",
             )
-        engine = change(engine, value)
+        if option in asked:
+            raise SilicastError(
+                f"{name} and {asked[option][0]} are the same option",
+                field=f"engine.options.{name}",
+                hint="give one of them",
+            )
+        asked[option] = name, value
+    for option, change in _OPTIONS.items():  # in this order: the size of a block comes first
+        if option in asked:
+            engine = change(engine, asked[option][1])
     return engine
 
 
@@ -264,11 +274,17 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
     "num_gpu_blocks": _num_gpu_blocks,
-    "max_total_tokens": _max_total_tokens,
     "block_size": _block_size,
+    "max_total_tokens": _max_total_tokens,
     "enable_prefix_caching": _enable_prefix_caching,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 
-OPTIONS = tuple(_OPTIONS)
-"""Names of all options."""
+QUEUE_OPTIONS = (
+    *("policy", "max_num_seqs", "num_gpu_blocks", "max_total_tokens", "enable_prefix_caching"),
+    *POLICY_SWITCHES,
+)
+"""Options that mean something where requests queue alone."""
+
+OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls")
+"""Switches of how a step runs."""

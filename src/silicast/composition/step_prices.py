@@ -11,8 +11,9 @@ taken between neighbouring clocks of a grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import final
 
@@ -23,10 +24,11 @@ from silicast.composition.call_values import Values, remember, values_of
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
 from silicast.composition.decode_surface import DecodeSurface
+from silicast.composition.deployment import Deployment
 from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
-from silicast.composition.step import StepModel
+from silicast.composition.step import StepModel, step_model
 from silicast.composition.step_tables import (
     REMEMBERED,
     StepTables,
@@ -44,6 +46,8 @@ from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Op
 from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
+KEPT = 4
+"""Deployments whose prices are kept; each takes tens of megabytes."""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
@@ -233,29 +237,26 @@ class StepPrices:
         first = self._step((), decode_kv, elsewhere)
         steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def at(number: int) -> StepPrice:
-            if number not in known:
-                cached = decode_kv + number
-                if steady:  # what tables hold is the same in all steps
-                    seen = first.seen + number * len(cached)
-                    step = replace(first, cached=cached, seen=seen, longest=first.longest + number)
-                else:
-                    step = self._step((), cached, elsewhere)
-                known[number] = self._priced(step)
-            return known[number]
+        def state(number: int) -> _Step:
+            cached = decode_kv + number
+            if not steady:
+                return self._step((), cached, elsewhere)
+            seen = first.seen + number * len(cached)  # what tables hold is the same in all steps
+            return replace(first, cached=cached, seen=seen, longest=first.longest + number)
 
-        leaps = [*range(0, steps - 1, LONGEST_LEAP), steps - 1]
-        open_leaps = list(pairwise(leaps))
-        at(0), at(steps - 1)
-        while open_leaps:  # halved until its middle lies on the line between its ends
-            low, high = open_leaps.pop()
-            line = (at(low).pass_s + at(high).pass_s) / 2.0
-            if high - low < 2:
-                continue
-            middle = (low + high) // 2
-            line += (at(high).pass_s - at(low).pass_s) * ((middle - low) / (high - low) - 0.5)
-            if abs(at(middle).pass_s - line) > STRAIGHT * line:
-                open_leaps += [(low, middle), (middle, high)]
+        def learn(numbers: Iterable[int]) -> None:
+            asked = {number: state(number) for number in numbers if number not in known}
+            for each in self._surfaces:
+                each.expect([(s.cached, s.seen, s.longest) for s in asked.values()])
+            for number, step in asked.items():
+                known[number] = self._priced(step)
+
+        leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
+        if not leaps:
+            learn([0])
+        while leaps:  # halved until its middle lies on the line between its ends
+            learn(number for low, high in leaps for number in (low, (low + high) // 2, high))
+            leaps = [half for leap in leaps for half in _bent(leap, known)]
         knots = sorted(known)
         rows = zip(
             *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
@@ -392,3 +393,22 @@ class StepPrices:
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
         return slower(self._boost, place)
+
+
+def _bent(leap: tuple[int, int], known: Mapping[int, StepPrice]) -> list[tuple[int, int]]:
+    """The halves of a leap whose middle is not on the line between its ends."""
+    low, high = leap
+    if high - low < 2:
+        return []
+    middle = (low + high) // 2
+    one, other = known[low].pass_s, known[high].pass_s
+    line = one + (other - one) * ((middle - low) / (high - low))
+    if abs(known[middle].pass_s - line) <= STRAIGHT * line:
+        return []
+    return [(low, middle), (middle, high)]
+
+
+@lru_cache(maxsize=KEPT)
+def step_prices(deployment: Deployment) -> StepPrices:
+    """The prices of a deployment's steps: what one simulation filled, the next one finds."""
+    return StepPrices(step_model(deployment))

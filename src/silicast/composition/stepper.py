@@ -21,8 +21,7 @@ import numpy as np
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.paced import Prices
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.step_prices import RunPrice, StepPrice, step_prices
 from silicast.core.numerics import I64
 
 NANO = 1_000_000_000
@@ -90,7 +89,7 @@ class Stepper:
     @staticmethod
     def of(deployment: Deployment, now_ns: int = 0) -> Stepper:
         """A replica of a deployment; raises SilicastError as :class:`StepPrices`."""
-        return Stepper(StepPrices(step_model(deployment)), now_ns)
+        return Stepper(step_prices(deployment), now_ns)
 
     @property
     def asynchronous(self) -> bool:

@@ -18,6 +18,9 @@ REASONS = {
     "search": "no more devices were tried",
 }
 
+MEASURED = (" requests/s", " an hour")
+"""Units of what is not counted."""
+
 
 def capacity_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     """What is carried, candidates, and the statistics of that point."""
@@ -51,7 +54,7 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         load = _belief(metrics["max_rate_per_s"], " requests/s")
         yield f"carries {load} on {devices}{_end(found)}"
     elif "max_concurrency" in metrics:
-        load = _belief(metrics["max_concurrency"], " clients")
+        load = _belief(metrics["max_concurrency"], " client")
         yield f"carries {load} on {devices}{_end(found)}"
     else:
         yield f"needs {_belief(metrics['gpus'], ' devices')}"
@@ -79,18 +82,20 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _belief(quantity: Mapping[str, float], unit: str) -> str:
-    low, high = quantity["p05"], quantity["p95"]
-    said = f"{_plain(quantity['estimate'])}{unit}"
-    return said if low == high else f"{said} (90 %: {_plain(low)} to {_plain(high)})"
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else rounded(value)
+    """A number with its interval; what is counted has a plural."""
+    measured = unit in MEASURED
+    said, low, high = (
+        rounded(quantity[name]) if measured else f"{quantity[name]:,.0f}"
+        for name in ("estimate", "p05", "p95")
+    )
+    said += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
+    return said if low == high else f"{said} (90 %: {low} to {high})"
 
 
 def _end(found: Mapping[str, Any]) -> str:
     if found["not_carried"] is not None:
-        return f"; {_plain(found['not_carried'])} are too many"
+        broken, rate = found["not_carried"], found["objective"] == "max_rate"
+        return f"; {rounded(broken) if rate else f'{broken:,.0f}'} are too many"
     return f": {REASONS.get(found['limited_by'], 'no more was tried')}"
 
 

@@ -99,7 +99,7 @@ def curve_lines(curve: Curve) -> Iterator[str]:
         )
     if curve.saturated is not None:
         first = answered[curve.saturated][0]
-        yield f"full: from {first:g} {unit} on the queue grows without end"
+        yield f"full: from {first:g} {unit} on the queue keeps growing"
     for load, found in curve.points:
         if isinstance(found, SilicastError):
             yield f"{load:g} {unit}: {found}"

@@ -103,12 +103,13 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield _kv_line(values)
     if "queue_depth_mean" in values:
         yield _queue_line(values, why)
+    if "kv_transfer_mean_ms" in values:
+        mean, most = (duration(values[f"kv_transfer_{s}_ms"] * 1e-3) for s in ("mean", "p99"))
+        yield f"caches move from prefill to decode in {mean} on average, p99 {most}"
     if "mfu" in values:
-        read = values.get("memory_bandwidth_utilisation", 0.0)
-        yield (
-            f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU), "
-            f"{percent(read)} of memory bandwidth"
-        )
+        read = values.get("memory_bandwidth_utilisation")
+        memory = f", {percent(read)} of memory bandwidth" if read is not None else ""
+        yield f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU){memory}"
     if "power_w" in values:
         watts = Shown("power_w", answer["metrics"]["power_w"])
         yield (

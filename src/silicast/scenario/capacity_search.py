@@ -79,7 +79,9 @@ class Search:
     ) -> None:
         self.fields, self.work, self._scenario = dict(fields), work, scenario
         fleet, self._warnings = fleet_of(scenario)
-        pool = fleet.pools[0]
+        (pool, *others) = fleet.pools
+        if others:
+            raise not_yet("capacity of several pools", "pools")
         self.deployment, self._spec, self._replicas = pool.deployment, pool.spec, pool.count
         self._objective = Objective.of(msgspec.to_builtins(work.slo))
         self._price = _price(scenario) if work.objective == "min_cost" else 0.0
@@ -143,11 +145,8 @@ class Search:
         return self._requests(traffic)
 
     def _requests(self, traffic: ServingWorkload) -> Requests:
-        scenario = self._scenario
-        found = traffic_of(traffic, scenario.raw.seed or 0, scenario.folder, "workload.traffic")
-        if found.requests.content is not None:
-            raise not_yet("capacity where prompts begin alike", "workload.traffic")
-        return found.requests
+        seed, folder = self._scenario.raw.seed or 0, self._scenario.folder
+        return traffic_of(traffic, seed, folder, "workload.traffic").requests
 
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""

@@ -15,6 +15,7 @@ from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
 from silicast.scenario.schema import PoolLinkTable
 from silicast.serving.deploy import replica_spec
+from silicast.serving.drafting import drafted
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.replica import Role
 from silicast.serving.routers import LeastLoaded, RoundRobin, Router, router_named
@@ -30,18 +31,20 @@ def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
         SilicastError: an unknown name, a pool whose role is not known, pools of several models, or
             something not modelled.
     """
-    deployed, replicas = _deployed(scenario)
+    deployed, replicas = _deployed(_undrafted(scenario))
     said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
             for text in p.warnings]  # fmt: skip
     pools = tuple(
         Pool(pool.deployment, _spec(pool, name), pool.count, name)
         for name, pool in deployed.items()
     )
+    plain, (pools, drafts) = pools, _drafting(scenario, pools)
+    said += drafts
     if len({pool.deployment.model for pool in pools}) > 1:
         raise not_yet("one traffic over pools of several models", "pools")
     router = _router(scenario, replicas)
     link, assumed = _link(scenario, pools)
-    return Fleet(pools, router, scenario.raw.seed or 0, link), [*said, *assumed]
+    return Fleet(pools, router, scenario.raw.seed or 0, link, plain), [*said, *assumed]
 
 
 def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
@@ -53,6 +56,26 @@ def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
     raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
     deployment, said = deployment_of(msgspec.structs.replace(scenario, raw=raw))
     return {"": Deployed(deployment, count, "", tuple(said))}, count
+
+
+def _undrafted(scenario: Scenario) -> Scenario:
+    raw = msgspec.structs.replace(scenario.raw, speculative=None)
+    return msgspec.structs.replace(scenario, raw=raw)
+
+
+def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, ...], list[str]]:
+    """The pools with what drafts their tokens, where they decode."""
+    from silicast.scenario.speculation import drafting_of
+
+    found, said = [], dict[str, None]()
+    for pool in pools:
+        drafting, assumed = drafting_of(scenario, pool.deployment)
+        spec = pool.spec
+        if drafting is not None and spec.role != "prefill":
+            spec = drafted(spec, pool.deployment, drafting)
+        found.append(replace(pool, spec=spec))
+        said |= dict.fromkeys(assumed)
+    return tuple(found), list(said)
 
 
 def _spec(pool: Deployed, name: str) -> ReplicaSpec:

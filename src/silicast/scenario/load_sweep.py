@@ -10,7 +10,8 @@ from typing import Any, Final, final
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.set_fields import with_fields
-from silicast.serving.knee import FULL, knee_of
+from silicast.serving.knee import knee_of
+from silicast.serving.objective import Objective
 
 FIELD: Final = "--sweep"
 EXAMPLE: Final = "for example rate=1..20 or concurrency=1,2,4..256"
@@ -100,18 +101,14 @@ class Curve:
 
     @property
     def saturated(self) -> int | None:
-        """The first answered load that is not answered as it comes, or that is more than steps of
-        the largest batch can answer; None = there is none, or clients wait for their answers.
+        """The first answered load whose queue only grows, or that is more than steps of the largest
+        batch can answer; None = there is none, or clients wait for their answers.
         """
         if self.what != "rate":
             return None
-        found = self.answered
-        for place, (load, answer) in enumerate(found):
-            sent, count = (answer.why["requests"][name] for name in ("offered_per_s", "sent"))
-            span = (count - 1) / sent  # and the last ones are answered a little later
-            later = found[0][1].metrics["e2e_mean_ms"].estimate * 1e-3
-            kept = answer.metrics["requests_per_s"].estimate >= FULL * sent * span / (span + later)
-            if not kept or load > answer.why["knee"]["most_per_s"]:
+        for place, (load, answer) in enumerate(self.answered):
+            grows = answer.why["requests"]["queue_growth"] > Objective.growth
+            if grows or load > answer.why["knee"]["most_per_s"]:
                 return place
         return None
 

@@ -156,7 +156,10 @@ class PoolLinkTable(Table, frozen=True):
 
 
 class SpeculativeTable(Table, frozen=True):
-    """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each."""
+    """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each, of
+    those that are kept where all before them were; ``tree`` how many tokens of a sequence a step
+    verifies where drafts branch.
+    """
 
     method: Literal["draft", "mtp", "eagle", "ngram"]
     k: Annotated[int, Meta(ge=1, le=64)]
@@ -164,6 +167,7 @@ class SpeculativeTable(Table, frozen=True):
     acceptance: Fraction | Annotated[list[Fraction], Meta(min_length=1, max_length=64)] | None = (
         None
     )
+    tree: Annotated[int, Meta(ge=2, le=1024)] | None = None
 
 
 class LoraTable(Table, frozen=True):

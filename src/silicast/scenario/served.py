@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from silicast.composition.deployment import Deployment
+from silicast.core.prediction import Quantity
 from silicast.scenario.workloads import SloTable
-from silicast.serving.energy import power
+from silicast.serving.energy import power, with_model_error
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.knee import estimated_knee
 from silicast.serving.metrics import (
@@ -21,6 +23,7 @@ from silicast.serving.metrics import (
     statistics_ms,
     transfers_ms,
 )
+from silicast.serving.objective import Objective, queue_growth
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec, Simulation
@@ -113,27 +116,39 @@ class Served:
         found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
         if self.slo is not None:
             found["goodput_per_s"] = self.goodput(records, found)
+        if records.verified:
+            found["acceptance_length"] = records.accepted / records.verified
         found["preemptions"] = float(records.sequences.preemptions.sum())
         found |= kv_use(records, self.blocks, self.spec.layout.block_tokens)
         found |= queue(records)
         found |= device_use(records, self.fleet)
-        found |= power(records, self.fleet)
         if self._price is not None:
             hourly = self._price * self.fleet.gpus / 3600.0
             found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
         return found
 
+    def power(self) -> dict[str, Quantity]:
+        """Power and energy of the first run, where power is modelled."""
+        return {
+            name: with_model_error(value, self.fleet.pools, most)
+            for name, (value, most) in power(self.records, self.fleet).items()
+        }
+
     def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
         """Requests a second that keep the objective: a limit on a quantile is a limit on each
         request, and while a mean is above its limit none counts.
         """
-        if self.slo is None:
-            return metrics["requests_per_s"]
+        limits = self._objective
         if any(
-            metrics.get(n, 0.0) > limit for n, limit in objective(self.slo).items() if "mean" in n
+            metrics.get(name, 0.0) > limit for name, limit in limits.named.items() if "mean" in name
         ):
             return 0.0
-        return goodput_per_s(records, limits_a_request(self.slo))
+        return goodput_per_s(records, limits_a_request(limits))
+
+    @property
+    def _objective(self) -> Objective:
+        slo = self.slo or SloTable()
+        return Objective.of({name: getattr(slo, name) for name in slo.__struct_fields__})
 
     def trace(self) -> Trace:
         """The timeline of what was simulated."""
@@ -172,61 +187,68 @@ class Served:
             knee = estimated_knee(spec, self.requests, self.replicas)
             found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+        lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
+        if lengths:
+            found["speculation"] = self._speedup(lengths[0])
         if self.slo is not None:
-            found["slo"] = self._verdicts(self.slo)
+            found["slo"] = self._verdicts(self._objective)
         return found
 
+    def _speedup(self, expected: float) -> dict[str, Any]:
+        """The same requests without drafts: how much longer each waits for a token."""
+        drafted, alone = self.records, self._undrafted()
+        found: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
+        rows = drafted.finished[self.requests.output_tokens[drafted.finished] > 1]
+        if len(rows):
+            spans = [(each.done_ns - each.first_ns)[rows] for each in (alone, drafted)]
+            quicker = spans[0] / np.maximum(spans[1], 1)
+            found["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
+            found["tpot_speedup"] = {
+                name: round(float(np.quantile(quicker, at)), 6)
+                for name, at in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9))
+            }
+        rate, plain = (rates(each)["output_tokens_per_s"] for each in (drafted, alone))
+        return found | {"throughput_speedup": round(rate / plain, 6)}
+
+    def _undrafted(self) -> Records:
+        return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
+
     def _offered(self) -> dict[str, float]:
-        """Requests a second that come, where clients do not wait for answers."""
+        """Requests a second that come, where clients do not wait for answers, and how much longer
+        each second of them waits.
+        """
         arrivals = self.requests.arrival_ns
         span_ns = int(arrivals.max() - arrivals.min())
         waits = self.requests.concurrency or int(self.requests.after.max()) >= 0
         if waits or not span_ns:
             return {}
-        return {"offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6)}
+        return {
+            "offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6),
+            "queue_growth": round(max(queue_growth(self.records), 0.0), 6),
+        }
 
-    def _verdicts(self, slo: SloTable) -> dict[str, dict[str, Any]]:
+    def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
         """Statistic -> its limit, its value and whether it is kept."""
-        records = self.records
-        values = statistics_ms(records)
-        quantile = f"{slo.quantile * 100:g}"
-        own = {"ttft": records.ttft_s, "tpot": records.tpot_s, "e2e": records.e2e_s}
-        own["itl"] = records.tpot_s
         found = {}
-        for name, limit in objective(slo).items():
-            latency, _, statistic = name.removesuffix("_ms").partition("_")
-            shown = name if statistic else f"{latency}_p{quantile}_ms"
-            value = values.get(name)
-            if not statistic:
-                seconds = own[latency]()
-                value = float(np.quantile(seconds, slo.quantile)) * 1e3 if len(seconds) else None
-            if value is not None:
-                found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
+        for name, value in limits.values(self.records).items():
+            limit = limits.limit(name)
+            shown = name
+            if name not in limits.named:
+                shown = f"{name.removesuffix('_ms')}_p{limits.quantile * 100:g}_ms"
+            found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
         return found
 
 
-def objective(slo: SloTable) -> dict[str, float]:
-    """The limits that an objective states, by its fields.
-
-    >>> objective(SloTable(ttft_ms=500.0, tpot_p99_ms=50.0))
-    {'ttft_ms': 500.0, 'tpot_p99_ms': 50.0}
-    """
-    return {
-        name: getattr(slo, name)
-        for name in slo.__struct_fields__
-        if name.endswith("_ms") and getattr(slo, name) is not None
-    }
-
-
-def limits_a_request(slo: SloTable) -> dict[str, float]:
+def limits_a_request(limits: Objective) -> dict[str, float]:
     """Latency -> the lowest limit on a request or on a quantile, milliseconds.
 
-    >>> limits_a_request(SloTable(ttft_ms=500.0, ttft_p99_ms=400.0, e2e_mean_ms=1.0))
+    >>> limits = Objective.of({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
+    >>> limits_a_request(limits)
     {'ttft': 400.0}
     """
-    found: dict[str, float] = {}
-    for name, limit in objective(slo).items():
-        latency, _, statistic = name.removesuffix("_ms").partition("_")
-        if not statistic or statistic in QUANTILES:
+    found = dict(limits.each)
+    for name, limit in limits.named.items():
+        latency, statistic, _ = name.split("_")
+        if statistic in QUANTILES:
             found[latency] = min(limit, found.get(latency, limit))
     return found

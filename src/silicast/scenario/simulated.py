@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
 from silicast.composition.step import step_model
+from silicast.composition.step_prices import StepPrices
 from silicast.composition.step_tables import one_state
 from silicast.core.prediction import (
+    ErrorFactors,
     Part,
     Prediction,
     Quantity,
@@ -23,15 +26,19 @@ from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
 from silicast.scenario.uncertainty import uncertainty_of
+from silicast.serving.drafting import SpeculativePrices
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.records import Records
 from silicast.serving.replica import Role
 from silicast.serving.simulation import ReplicaSpec
-from silicast.serving.step_mix import Kind, breakdown_of, columns, mix_of
+from silicast.serving.speculation import Acceptance
+from silicast.serving.step_mix import Kind, Mix, breakdown_of, columns, mix_of
 from silicast.serving.uncertainty import Consists, Metrics, PaceError, intervals, paced, seed_spread
 
 IDLE = "idle"
 """Time of the replicas in which no step runs, in the why tree."""
+ACCEPTANCE = "acceptance_length"
+DRAFTING = "drafting"
 
 
 @final
@@ -52,9 +59,14 @@ class Simulated:
         self._pools = {kind: self._pool_of(kind) for kind in self._weights}
         table = self.records.log.table()
         self._breakdowns: dict[Kind, Breakdown] = {}
+        self._drafts: dict[Kind, list[Prediction]] = {}
         for kind, pool in self._pools.items():
             own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
             if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
+                prices = pool.spec.prices
+                if isinstance(prices, SpeculativePrices):
+                    self._drafts[kind] = _drafts(prices, mix)
+                    mix = prices.verifying(mix)
                 self._breakdowns[kind] = breakdown_of(step_model(pool.deployment), mix)
         self._steps = {
             kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
@@ -73,13 +85,27 @@ class Simulated:
     @property
     def error(self) -> PaceError:
         """Errors of the pace of steps and of the host."""
-        errors = {kind: each.error for kind, each in self._steps.items()}
+        errors = {kind: self._error(kind) for kind in self._steps}
         host = self._fleet.entry.deployment.engine.host
         return PaceError(errors, self._weights, host.log_sd)
 
+    @property
+    def _accepted(self) -> Acceptance | None:
+        """Of the pools that draft."""
+        return next((p.spec.accepted for p in self._fleet.pools if p.spec.accepted), None)
+
+    def _error(self, kind: Kind) -> ErrorFactors:
+        """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
+        parts = [self._steps[kind], *self._drafts.get(kind, ())]
+        found = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
+        accepted = self._accepted
+        if accepted is None or kind != "decode" or not accepted.log_sd:
+            return found
+        return replace(found, loadings={**found.loadings, ACCEPTANCE: accepted.log_sd})
+
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
-        return intervals(
+        found = intervals(
             self.records,
             self._consists,
             self.error,
@@ -87,13 +113,19 @@ class Simulated:
             lambda pace: self._simulate([paced(spec, pace) for spec in self._fleet.specs]),
             self.bound(),
         )
+        if (accepted := self._accepted) is not None and ACCEPTANCE in found:
+            length, most = found[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
+            wide = Quantity.around(length, accepted.log_sd, bound=1.0)
+            found[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
+        return found
 
     def answer(
         self, metrics_of: Callable[[Records], Metrics], warnings: Sequence[str] = ()
     ) -> Answer:
         """The answer of a simulated run."""
         metrics, bound = self.metrics(metrics_of), self.bound()
-        domain = worst_domain(each.domain for each in self._steps.values())
+        every = [*self._steps.values(), *(p for each in self._drafts.values() for p in each)]
+        domain = worst_domain(each.domain for each in every)
         said = [*warnings]
         for deployment in {pool.deployment for pool in self._fleet.pools}:
             if domain == "in" and unknown_cap(deployment.device):
@@ -101,21 +133,26 @@ class Simulated:
             if stored := unmeasured_cache(deployment.precision.kv_cache):
                 domain = "near" if domain == "in" else domain
                 said.append(UNMEASURED_CACHE.format(stored))
-        said = [*dict.fromkeys((*(w for p in self._steps.values() for w in p.warnings), *said))]
-        tier = weakest_tier(each.tier for each in self._steps.values())
+        said = [*dict.fromkeys((*(w for p in every for w in p.warnings), *said))]
+        tier = weakest_tier(each.tier for each in every)
         return answer(
             metrics=metrics, bound={name: b for name, b in bound.items() if name in metrics},
             tier=tier, domain=domain, warnings=said, why=self.why(),
         )  # fmt: skip
 
     def bound(self) -> dict[str, float]:
-        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone."""
+        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone,
+        all of whose drafts are kept.
+        """
         requests, reused = self.records.requests, self.records.reused
         shortest = max(int((requests.input_tokens - reused).min()), 1)
         none = np.zeros(0, dtype=np.int64)
         prompt = self._bound_ms("decode", [(shortest, shortest)], none)
         token = self._bound_ms("prefill", (), np.array([int(requests.input_tokens.min())]))
-        least = {"ttft": prompt, "tpot": token, "itl": token}
+        step, accepted = token, self._accepted
+        if accepted is not None:
+            token /= 1 + len(accepted.rates)
+        least = {"ttft": prompt, "tpot": token, "itl": step}
         least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
         return {
             f"{name}_{statistic}_ms": value
@@ -162,6 +199,9 @@ class Simulated:
         records = self.records
         span_ns = records.end_ns - int(records.sent_ns[records.finished].min())
         parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
+        drafts = [part for each in self._drafts.values() for p in each for part in p.part.children]
+        if drafts:
+            parts.append(Part.group(DRAFTING, drafts))
         idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
         if idle > 0:
             parts.append(Part(IDLE, idle))
@@ -179,3 +219,20 @@ class Simulated:
     def _named(self) -> Mapping[str, Prediction]:
         """Kinds of steps, for what makes them uncertain."""
         return {f"{kind}_steps": each for kind, each in self._steps.items()}
+
+
+def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
+    """The drafter's passes of the steps of a mix; no host works between them."""
+    if prices.drafter is None:
+        return []
+    assert isinstance(prices.drafter, StepPrices)
+    mixes = [prices.verifying(mix)]
+    if prices.drafts > 1:
+        mixes.append(prices.drafting(mix))
+    found = []
+    for each in mixes:
+        passes = breakdown_of(prices.drafter.model, each)
+        part = passes.part(DRAFTING)
+        kernels = [child for child in part.children if child.kind != "host"]
+        found.append(passes.prediction(Part.group(DRAFTING, kernels)))
+    return found

@@ -94,7 +94,7 @@ def bracketed(
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class Loads:
     """Loads of one traffic on replicas of one kind.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import BoardTable, ServingTable
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import StepPrices
+from silicast.composition.step_prices import step_prices
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout, blocks_of
 from silicast.serving.scheduler import Limits, scheduler_named
@@ -50,7 +48,7 @@ def limits_of(deployment: Deployment, **stated: Any) -> Limits:
             field="parallel",
             hint="more or larger devices, or a smaller format of the weights",
         )
-    kept: dict[str, Any] = {"prefix_caching": table.prefix_caching, "options": dict(table.options)}
+    kept: dict[str, Any] = {"prefix_caching": table.prefix_caching, "options": table.options}
     return Limits(sequences, tokens, blocks, **(kept | stated))
 
 
@@ -67,7 +65,7 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
     table = _table(deployment)
     host = deployment.machine.host.factor
     return ReplicaSpec(
-        prices=_prices(deployment),
+        prices=step_prices(deployment),
         policy=scheduler_named(table.policy),
         limits=limits_of(deployment, **limits),
         layout=KvLayout.of(deployment),
@@ -76,12 +74,6 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
         front_token_ns=round(table.front_token_us * 1e3 / host),
         back_ns=round(table.back_us * 1e3 / host),
     )
-
-
-@lru_cache(maxsize=16)
-def _prices(deployment: Deployment) -> StepPrices:
-    """Prices of a deployment's steps, with the tables that earlier runs filled."""
-    return StepPrices(step_model(deployment))
 
 
 def _table(deployment: Deployment) -> ServingTable:

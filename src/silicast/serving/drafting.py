@@ -17,6 +17,7 @@ import numpy as np
 from silicast.composition.deployment import Deployment
 from silicast.composition.paced import Prices
 from silicast.composition.stage_graph import StageGraph
+from silicast.composition.states import BatchStates, segment_sums
 from silicast.composition.step import step_model
 from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.core.errors import SilicastError
@@ -24,6 +25,7 @@ from silicast.core.numerics import I64
 from silicast.kernels.formats import with_format
 from silicast.serving.simulation import ReplicaSpec
 from silicast.serving.speculation import Acceptance
+from silicast.serving.step_mix import Mix
 from silicast.workload.counting import (
     attention_flops,
     kv_bytes_per_token,
@@ -222,6 +224,28 @@ class SpeculativePrices:
             for each in zip(*((p.stages_s, p.waits_s, p.clock_hz) for p in prices), strict=True)
         )
         return RunPrice(stages.T, waits, prices[0].work_s, clocks)
+
+    def verifying(self, mix: Mix) -> Mix:
+        """The same steps with all drafts of the sequences in decode."""
+        states = mix.states
+        wider = replace(
+            states,
+            decode_kv=self.rows(states.decode_kv),
+            decode_offsets=states.decode_offsets * self.verified,
+        )
+        return Mix(wider, mix.weights)
+
+    def drafting(self, mix: Mix) -> Mix:
+        """The drafter's later passes of the same steps; the first is alike to verification."""
+        states = mix.states
+        counts = states.decode_sequences + states.prefill_sequences
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        seen = segment_sums(states.decode_kv, states.decode_offsets) + states.prefill_kv_tokens
+        none = np.zeros(0, dtype=np.int64)
+        later = BatchStates(
+            none, none, np.zeros_like(offsets), np.repeat(seen // counts, counts), offsets
+        )
+        return Mix(later, mix.weights * (self.drafts - 1))
 
     def rows(self, decode_kv: I64) -> I64:
         """Queries of a verification: the cached tokens for which each is charged, shape

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from silicast.composition.clock import power_w
-from silicast.composition.deployment import Deployment
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, Quantity
@@ -18,9 +18,10 @@ from silicast.serving.records import Records
 from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
 
 
-def power(records: Records, fleet: Fleet) -> dict[str, float]:
+def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
     """Average watts of a device from the first request to the last token, and joules of all
-    devices for each request and output token; nothing where the power of one is not modelled.
+    devices for each request and output token, each with the most that power limits allow; nothing
+    where the power of one is not modelled.
 
     Steps of a kind are taken as the few states that stand for them; devices that wait for requests
     are idle. Groups of attention_dp count as much as the busiest.
@@ -33,11 +34,14 @@ def power(records: Records, fleet: Fleet) -> dict[str, float]:
         whole_j += _watts(table[own], pool, seconds) * seconds * pool.gpus
         first += pool.count
     rows = records.finished
-    return {
-        "power_w": whole_j / (seconds * fleet.gpus),
-        "energy_per_request_j": whole_j / len(rows),
-        "energy_per_output_token_j": whole_j / int(records.requests.output_tokens[rows].sum()),
+    caps = [pool.deployment.machine.limited_device.power_cap_w or 0.0 for pool in fleet.pools]
+    most_j = seconds * sum(w * pool.gpus for w, pool in zip(caps, fleet.pools, strict=True))
+    shares = {
+        "power_w": seconds * fleet.gpus,
+        "energy_per_request_j": len(rows),
+        "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
     }
+    return {name: (whole_j / share, most_j / share) for name, share in shares.items()}
 
 
 def _watts(table: I64, pool: Pool, seconds: float) -> float:
@@ -56,16 +60,14 @@ def _watts(table: I64, pool: Pool, seconds: float) -> float:
     return power_w(pool.deployment.machine, seconds, core_j / each, memory_j / each)
 
 
-def with_model_error(value: Quantity, deployment: Deployment, most: float = math.inf) -> Quantity:
-    """An energy or a power with the error of the model of power on top of that of times.
+def with_model_error(value: float, pools: Sequence[Pool], most: float) -> Quantity:
+    """A power or an energy with the error of the model of power: where steps take longer, their
+    power falls, and the energy stays about the same.
 
     Args:
-        most: that a limit of the board allows.
+        most: that power limits allow.
     """
-    constants = load_physics(energy.PHYSICS).constants(deployment.device.architecture)
-    below, above = (
-        math.hypot(math.log(end / value.estimate), Z90 * constants["log_sd"])
-        for end in (value.p05, value.p95)
-    )
-    high = max(min(value.estimate * math.exp(above), most), value.estimate)
-    return Quantity(value.estimate, value.estimate * math.exp(-below), high)
+    physics = load_physics(energy.PHYSICS)
+    known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
+    spread = math.exp(Z90 * max(each["log_sd"] for each in known))
+    return Quantity(value, value / spread, max(min(value * spread, most), value))

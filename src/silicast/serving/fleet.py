@@ -41,12 +41,14 @@ class Fleet:
     Attributes:
         router: chooses among the replicas that take in requests; ``seed``: of its choices.
         link: from replicas that prefill to those that decode.
+        undrafted: the pools as they are where no tokens are drafted; () = the same.
     """
 
     pools: tuple[Pool, ...]
     router: type[Router] = RoundRobin
     seed: int = 0
     link: KvLink | None = None
+    undrafted: tuple[Pool, ...] = ()
 
     @property
     def specs(self) -> list[ReplicaSpec]:
@@ -70,7 +72,8 @@ class Fleet:
 
     def replicas_of(self, pool: Pool) -> list[int]:
         """Numbers of a pool's replicas."""
-        first = sum(each.count for each in self.pools[: self.pools.index(pool)])
+        place = next(i for i, each in enumerate(self.pools) if each is pool)
+        first = sum(each.count for each in self.pools[:place])
         return list(range(first, first + pool.count))
 
     def pool_of(self, replica: int) -> Pool:

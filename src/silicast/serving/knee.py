@@ -16,9 +16,6 @@ import numpy as np
 from silicast.serving.requests import Requests
 from silicast.serving.simulation import ReplicaSpec
 
-FULL = 0.95
-"""A load of which a smaller share is answered in time is beyond saturation."""
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -60,22 +57,30 @@ def estimated_knee(spec: ReplicaSpec, requests: Requests, replicas: int = 1) -> 
     more = max(float(requests.output_tokens.mean()) - 1.0, 0.0)
     steps = more / spec.tokens_a_step
     middle = prompt + round(more / 2.0)
-    limits, prices = spec.limits, spec.prices
-    each = max(spec.layout.of_one(middle), 1)
-    most = max(min(limits.sequences, limits.blocks // each), 1)
+    limits = spec.limits
+    held = max(spec.layout.of_one(middle), 1)
+    most = max(min(limits.sequences, limits.blocks // held), 1)
     prefill_s = _prefill_s(spec, prompt)
+    priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
+    steps_s = [_step_s(spec, flight, middle) for flight in priced]
     found = []
-    for flight in _flights(most):
-        step = prices.price((), np.full(flight, middle, dtype=np.int64))
-        step_s = prices.gap_s + max(step.pass_s, step.work_s)
-        if not prices.asynchronous:
-            step_s = prices.gap_s + step.pass_s + step.work_s
+    for flight in _flights(most):  # straight between doublings
+        step_s = float(np.interp(flight, priced, steps_s))
         rate = 1.0 / (prefill_s + steps * step_s / flight)
         found.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
     _, rate, flight = max(found)
     top, full = max((rate, -flight) for _, rate, flight in found)
     return Knee(rate * scale, flight * scale, top * scale, -full * scale)
+
+
+def _step_s(spec: ReplicaSpec, flight: int, cached: int) -> float:
+    """From one decode step to the next of so many sequences of so many cached tokens."""
+    prices = spec.prices
+    step = prices.price((), np.full(flight, cached, dtype=np.int64))
+    if prices.asynchronous:
+        return prices.gap_s + max(step.pass_s, step.work_s)
+    return prices.gap_s + step.pass_s + step.work_s
 
 
 def _prefill_s(spec: ReplicaSpec, prompt: int) -> float:

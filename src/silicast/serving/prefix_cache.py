@@ -27,14 +27,15 @@ class _Node:
 
     Attributes:
         locks: running sequences that refer to it; ``released``: when the last one let go.
+        blocks: whole ones between its ends, the one that holds its first token with it.
     """
 
-    __slots__ = ("children", "end", "locks", "name", "parent", "released", "start")
+    __slots__ = ("blocks", "children", "end", "locks", "name", "parent", "released", "start")
 
     def __init__(self, parent: _Node | None, name: int, start: int, end: int) -> None:
         self.parent, self.name, self.start, self.end = parent, name, start, end
         self.children: dict[int, _Node] = {}
-        self.locks, self.released = 0, 0
+        self.locks, self.released, self.blocks = 0, 0, 0
 
 
 @final
@@ -53,6 +54,7 @@ class PrefixCache:
         self._content, self._prompt, self._layout = content, prompt, layout
         self._root = _Node(None, -1, 0, 0)
         self._ends: dict[int, _Node] = {}
+        self._chains: dict[int, list[tuple[int, int]]] = {}
         self._old: list[tuple[int, int, int, _Node]] = []
         self._clock, self._offers = 0, 0
         self._seen: tuple[int, int, int] = (-1, -1, -1)
@@ -69,8 +71,9 @@ class PrefixCache:
         """Tokens of a prompt that others may have too."""
         if self._content is None:
             return 0
-        named = sum(size for _, size in self._content.prompt(request))
-        return min(named, int(self._prompt[request]))
+        chain = self._chain(request)
+        own = 1 + (len(chain) > 1 and chain[-2][0] < 0)
+        return chain[-own - 1][1] if len(chain) > own else 0
 
     def lookup(self, request: int, todo: int) -> tuple[int, int]:
         """Tokens of the first ``todo`` that are there, one less at most, in whole blocks; and how
@@ -115,10 +118,11 @@ class PrefixCache:
                     if child.start != place or child.end > min(end, tokens):
                         return twice - taken
                     taken += self._lock(child)
-                    twice += self._size(child)
+                    twice += child.blocks
                 else:
                     child = _Node(node, name, place, min(end, tokens))
                     child.locks = 1
+                    self._measure(child)
                     node.children[name] = child
                 node, place = child, child.end
                 self._ends[request], self.tokens[request] = node, place
@@ -133,7 +137,7 @@ class PrefixCache:
         found, todo = 0, [self._root]
         while todo:
             node = todo.pop()
-            found += self._size(node) if node.locks else 0
+            found += node.blocks if node.locks else 0
             todo += node.children.values()
         return found
 
@@ -141,13 +145,14 @@ class PrefixCache:
         """A request refers to nothing any more; returns how many blocks are idle now."""
         node: _Node | None = self._ends.pop(request, None)
         self.tokens.pop(request, None)
+        self._chains.pop(request, None)
         self._clock += 1
         freed = 0
         while node is not None and node.parent is not None:
             node.locks -= 1
             above = node.parent
             if not node.locks:
-                freed += self._size(node)
+                freed += node.blocks
                 node.released = self._clock
                 self._offer(node)
             node = above
@@ -161,10 +166,11 @@ class PrefixCache:
             released, _, _, node = heapq.heappop(self._old)
             if node.locks or node.children or node.released != released or node.parent is None:
                 continue
-            size = self._size(node)
+            size = node.blocks
             if size > blocks and len(self._layout.lengths) == 2:
                 ends = (node.end // self._layout.block_tokens - blocks) * self._layout.block_tokens
                 node.end, self.idle, blocks = ends, self.idle - blocks, 0
+                self._measure(node)
                 self._offer(node)
             else:
                 self.idle -= size
@@ -173,7 +179,14 @@ class PrefixCache:
 
     def _chain(self, request: int) -> list[tuple[int, int]]:
         """(name, end) of the segments of a request: of its prompt, what is its own, its output."""
-        prompt, place, chain = int(self._prompt[request]), 0, []
+        found = self._chains.get(request)
+        if found is None:
+            found = self._chains[request] = self._segments(request)
+        return found
+
+    def _segments(self, request: int) -> list[tuple[int, int]]:
+        prompt, place = int(self._prompt[request]), 0
+        chain: list[tuple[int, int]] = []
         content = self._content
         for name, size in content.prompt(request) if content is not None else ():
             place = min(place + size, prompt)
@@ -205,7 +218,7 @@ class PrefixCache:
         node.locks += 1
         if node.locks > 1:
             return 0
-        size = self._size(node)
+        size = node.blocks
         self.idle -= size
         return size
 
@@ -216,6 +229,8 @@ class PrefixCache:
         for child in rest.children.values():
             child.parent = rest
         node.children, node.end = {node.name: rest}, place
+        self._measure(node)
+        self._measure(rest)
         for request, end in self._ends.items():
             if end is node:
                 self._ends[request] = rest
@@ -226,7 +241,7 @@ class PrefixCache:
         """An idle end of a path may be evicted; one without a block goes at once."""
         if node.children or node.locks:
             return
-        if self._size(node) < 1:
+        if node.blocks < 1:
             self._drop(node)
         else:
             self._offers += 1
@@ -240,8 +255,9 @@ class PrefixCache:
         if above.parent is not None:
             self._offer(above)
 
-    def _size(self, node: _Node) -> int:
-        return self._blocks(node.end) - self._blocks(node.start)
+    def _measure(self, node: _Node) -> None:
+        """Counts its blocks anew: an end was moved."""
+        node.blocks = self._blocks(node.end) - self._blocks(node.start)
 
     def _blocks(self, tokens: int) -> int:
         """Whole blocks of so many tokens."""

@@ -32,6 +32,7 @@ class Acceptance:
     Attributes:
         rates: of each drafted token by its place, where all before it were kept; 0 to 1.
         seed: of the draws.
+        log_sd: standard deviation of the log of the true acceptance length over :attr:`mean`.
 
     >>> Acceptance((0.8, 0.5)).mean        # 1 + 0.8 + 0.8 x 0.5
     2.2
@@ -41,6 +42,7 @@ class Acceptance:
 
     rates: tuple[float, ...]
     seed: int = 0
+    log_sd: float = 0.0
 
     @property
     def mean(self) -> float:

@@ -5,8 +5,9 @@ off from predicted ones, all steps of a kind together. *Seeds*: other requests o
 would have given another value.
 
 Model error is a joint normal error of the log pace of decode steps and of steps with prompts, by
-their error factors. Errors of sums are known, but queues grow faster than steps, and who meets whom
-in a step changes with the pace: the run is repeated, with the same requests, at the two ends of the
+their error factors. Where clients wait for answers and nothing has a time of its own, everything
+stretches with the steps, and errors of sums are known. Where requests come by themselves, queues
+grow faster than steps: the run is repeated, with the same requests, at the two ends of the
 90 % interval of the pace of all steps together, each kind as slow as it then is in the mean, with
 the host's constants as slow or quick. What a statistic errs by apart from that (a first token hangs
 on prompts more than all steps do) is added as in a sum, and no interval is narrower than if nothing
@@ -32,6 +33,7 @@ from silicast.serving.step_mix import KINDS, Kind, Spent, columns
 Metrics = Mapping[str, float]
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+USES = ("mfu", "memory_bandwidth_utilisation")
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
 BLOCKS = 8
@@ -112,23 +114,24 @@ class Consists:
         self._table = records.log.table()
         self._spent = Spent(self._table)
         rows = records.finished
-        front = records.arrived_ns[rows] - records.sent_ns[rows]
+        front = spec.front_ns + spec.front_token_ns * records.requests.input_tokens[rows]
         many = records.requests.output_tokens[rows] > 1
         sent, first, done = records.sent_ns[rows], records.first_ns[rows], records.done_ns[rows]
-        replica = records.replica[rows]
+        come, replica = records.arrived_ns[rows], records.replica[rows]
         spans = {
-            "ttft": (replica, sent, first, front + spec.back_ns),
+            "ttft": (replica, come, first, front + spec.back_ns),
             "tpot": (replica[many], first[many], done[many], np.zeros(int(many.sum()))),
-            "e2e": (replica, sent, done, front + spec.back_ns),
+            "e2e": (replica, come, done, front + spec.back_ns),
         }
         self._values = {
             "ttft": (first - sent).astype(np.float64),
             "tpot": (done - first)[many] / (records.requests.output_tokens[rows] - 1)[many],
             "e2e": (done - sent).astype(np.float64),
         }
+        whole = {"ttft": first - sent, "tpot": (done - first)[many], "e2e": done - sent}
         self._parts = {
             name: np.concatenate(
-                [self._spent.between(at, start, end), host[None, :], (end - start)[None, :]]
+                [self._spent.between(at, start, end), host[None, :], whole[name][None, :]]
             )
             for name, (at, start, end, host) in spans.items()
         }
@@ -200,7 +203,12 @@ def intervals(
         bound: metric -> its physical lower limit.
     """
     base = metrics_of(records)
-    ends = [metrics_of(again(error.pace(deviations))) for deviations in (Z90, -Z90)]
+    ends = [
+        stretched(base, error.total.log_sd * deviations)
+        if waits_for_answers(records)
+        else metrics_of(again(error.pace(deviations)))
+        for deviations in (Z90, -Z90)
+    ]
     found: dict[str, Quantity] = {}
     for name, value in base.items():
         values = [value, *(each.get(name, value) for each in ends)]
@@ -214,6 +222,28 @@ def intervals(
         rest = Z90 * math.sqrt(max(own.variance - known * known, 0.0))
         found[name] = _around(values, rest, Z90 * own.log_sd, moved, bound.get(name, 0.0))
     return _ordered(found)
+
+
+def waits_for_answers(records: Records) -> bool:
+    """Whether all requests are there from the start, or wait for others' answers alone."""
+    requests = records.requests
+    return not requests.arrival_ns.any() and not requests.pause_ns.any()
+
+
+def stretched(metrics: Metrics, log_pace: float) -> dict[str, float]:
+    """Metrics of a run that takes longer as a whole: rates and shares of what devices could do
+    fall; latencies are left alone, each has an error of its own.
+
+    >>> stretched({"requests_per_s": 2.0, "preemptions": 3.0}, math.log(2.0))
+    {'requests_per_s': 1.0, 'preemptions': 3.0}
+    """
+    factor = math.exp(log_pace)
+    found = {}
+    for name, value in metrics.items():
+        falls = "_per_s" in name or name in USES
+        rises = name.startswith(("energy_", "cost_", "queue_mean_ms", "kv_transfer"))
+        found[name] = value / factor if falls else value * factor if rises else value
+    return found
 
 
 def _parsed(name: str) -> tuple[str, str]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.app.slo_flag import MILLISECONDS, milliseconds, slo_of
+from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
+from silicast.scenario.durations import MILLISECONDS, milliseconds
 from silicast.scenario.workloads import SloTable
 
 STATISTICS = [name for name in SloTable.__struct_fields__ if name.endswith("_ms")]

@@ -42,10 +42,10 @@ def test_any_text_is_loads_or_an_error_with_an_example(text: str) -> None:
         assert found.hint
 
 
-def answer(rate: float, wait_ms: float, offered: float) -> Answer:
+def answer(rate: float, wait_ms: float, growth: float = 0.0) -> Answer:
     metrics = {"requests_per_s": rate, "e2e_mean_ms": wait_ms}
     why = {
-        "requests": {"offered_per_s": offered, "sent": 10_000},
+        "requests": {"queue_growth": growth},
         "knee": {"most_per_s": 9.0, "rate_per_s": 4.0, "concurrency": 8},
     }
     beliefs = {name: Belief(value, value, value) for name, value in metrics.items()}
@@ -54,13 +54,13 @@ def answer(rate: float, wait_ms: float, offered: float) -> Answer:
 
 def test_the_knee_is_inside_and_a_load_that_is_not_answered_is_full() -> None:
     loads = [2.0, 4.0, 6.0, 8.0]
-    queue = [answer(r, 1e3 / (1 - r / 10), r) for r in loads]
-    curve = Curve("rate", (*zip(loads, queue, strict=True), (9.0, answer(8.1, 9e4, 9.0))))
+    queue = [answer(r, 1e3 / (1 - r / 10)) for r in loads]
+    curve = Curve("rate", (*zip(loads, queue, strict=True), (9.0, answer(8.1, 9e4, growth=0.1))))
     assert curve.knee is not None
     assert curve.answered[curve.knee][0] == 4.0
     assert curve.saturated == 4
     assert Curve("rate", curve.points[:2]).knee is None
     assert Curve("rate", curve.points[2:4]).saturated is None
-    above = Curve("rate", ((9.5, answer(9.5, 1e3, 9.5)),))
+    above = Curve("rate", ((9.5, answer(9.5, 1e3)),))
     assert above.saturated == 0
     assert Curve("concurrency", above.points).saturated is None

@@ -33,8 +33,6 @@ class CapacityAnswerer(Answerer):
         assert isinstance(work, CapacityWorkload)
         if work.objective not in LOADS:
             raise not_yet(f"objective {work.objective}", "workload.objective")
-        if scenario.pools:
-            raise not_yet("capacity of several pools", "pools")
         found, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:

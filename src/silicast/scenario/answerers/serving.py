@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import msgspec
 
-from silicast.composition.deployment import Deployment
-from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
@@ -16,7 +14,6 @@ from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
-from silicast.serving.energy import with_model_error
 
 if TYPE_CHECKING:
     from silicast.composition.trace_events import Trace
@@ -59,22 +56,8 @@ class Prepared:
         found = Simulated(served.fleet, served.simulate)
         reply = found.answer(served.metrics_of, self._warnings)
         reply.why.update(served.why())
-        return _with_power_error(reply, served.deployment)
-
-
-def _with_power_error(reply: Answer, deployment: Deployment) -> Answer:
-    """Power and energy with the error of the model of power, at most what the limit allows."""
-    metrics = dict(reply.metrics)
-    cap_w = deployment.machine.limited_device.power_cap_w
-    watts = metrics.get("power_w")
-    if watts is None or cap_w is None:
-        return reply
-    room = cap_w / watts.estimate
-    for name in ("power_w", "energy_per_request_j", "energy_per_output_token_j"):
-        known = metrics[name]
-        value = Quantity(known.estimate, known.p05, known.p95)
-        metrics[name] = Belief.of(with_model_error(value, deployment, known.estimate * room))
-    return msgspec.structs.replace(reply, metrics=metrics)
+        power = {name: Belief.of(value) for name, value in served.power().items()}
+        return msgspec.structs.replace(reply, metrics=reply.metrics | power)
 
 
 def prepared(scenario: Scenario) -> Prepared:
