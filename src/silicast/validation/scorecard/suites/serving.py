@@ -251,4 +251,4 @@ def _consistent(case: Case) -> bool:
     return _held_out(case) and case.labels["repeats"] != "contradictory"
 
 
-SUITES = (Suite("serving", (TABLE, PEER), _score),)
+SUITES = (Suite("serving", (TABLE, PEER), _score, both_tiers=False),)
