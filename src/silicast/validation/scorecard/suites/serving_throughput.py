@@ -108,4 +108,4 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     return [score_cases(METRIC, chosen, [answer(case) for case in chosen])]
 
 
-SUITES = (Suite("serving-throughput", (TABLE,), _score),)
+SUITES = (Suite("serving-throughput", (TABLE,), _score, both_tiers=False),)
