@@ -13,7 +13,7 @@ from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
-from silicast.scenario.schema import PoolLinkTable
+from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.serving.deploy import replica_spec
 from silicast.serving.drafting import drafted
 from silicast.serving.fleet import Fleet, Pool
@@ -22,6 +22,10 @@ from silicast.serving.routers import LeastLoaded, RoundRobin, Router, router_nam
 from silicast.serving.simulation import KvLink, ReplicaSpec
 
 ROLES = ("", "prefill", "decode")
+LORA = (
+    "lora: kernels of grouped adapters were not measured; they are priced as thin matrix products, "
+    "each adapter as likely, and the host's work for them is left out"
+)
 
 
 def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
@@ -31,13 +35,16 @@ def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
         SilicastError: an unknown name, a pool whose role is not known, pools of several models, or
             something not modelled.
     """
-    deployed, replicas = _deployed(_undrafted(scenario))
+    deployed, replicas = _deployed(_bare(scenario))
     said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
             for text in p.warnings]  # fmt: skip
     pools = tuple(
         Pool(pool.deployment, _spec(pool, name), pool.count, name)
         for name, pool in deployed.items()
     )
+    if scenario.raw.lora is not None:
+        pools = _adapted(scenario, scenario.raw.lora, pools)
+        said.append(LORA)
     plain, (pools, drafts) = pools, _drafting(scenario, pools)
     said += drafts
     if len({pool.deployment.model for pool in pools}) > 1:
@@ -58,9 +65,22 @@ def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
     return {"": Deployed(deployment, count, "", tuple(said))}, count
 
 
-def _undrafted(scenario: Scenario) -> Scenario:
-    raw = msgspec.structs.replace(scenario.raw, speculative=None)
+def _bare(scenario: Scenario) -> Scenario:
+    """Without what is put on top of its deployments."""
+    raw = msgspec.structs.replace(scenario.raw, speculative=None, lora=None)
     return msgspec.structs.replace(scenario, raw=raw)
+
+
+def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """The pools with adapters."""
+    from silicast.serving.adapters import Adapters, adapted
+
+    if scenario.raw.speculative is not None:
+        raise not_yet("drafts beside adapters", "lora")
+    adapters = Adapters(table.rank, tuple(table.targets or ()), table.adapters)
+    return tuple(
+        replace(pool, spec=adapted(pool.spec, pool.deployment, adapters)) for pool in pools
+    )
 
 
 def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, ...], list[str]]:

@@ -26,6 +26,7 @@ from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
 from silicast.scenario.uncertainty import uncertainty_of
+from silicast.serving.adapters import AdaptedPrices
 from silicast.serving.drafting import SpeculativePrices
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.records import Records
@@ -38,7 +39,9 @@ from silicast.serving.uncertainty import Consists, Metrics, PaceError, intervals
 IDLE = "idle"
 """Time of the replicas in which no step runs, in the why tree."""
 ACCEPTANCE = "acceptance_length"
-DRAFTING = "drafting"
+"""Tokens that a step brings, where some are drafted."""
+DRAFTING, ADAPTERS = "drafting", "adapters"
+"""Work beside the model's, in the why tree."""
 
 
 @final
@@ -59,14 +62,16 @@ class Simulated:
         self._pools = {kind: self._pool_of(kind) for kind in self._weights}
         table = self.records.log.table()
         self._breakdowns: dict[Kind, Breakdown] = {}
-        self._drafts: dict[Kind, list[Prediction]] = {}
+        self._beside: dict[Kind, list[Prediction]] = {}
         for kind, pool in self._pools.items():
             own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
             if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
                 prices = pool.spec.prices
                 if isinstance(prices, SpeculativePrices):
-                    self._drafts[kind] = _drafts(prices, mix)
+                    self._beside[kind] = _drafts(prices, mix)
                     mix = prices.verifying(mix)
+                elif isinstance(prices, AdaptedPrices):
+                    self._beside[kind] = [_adapters(prices, mix)]
                 self._breakdowns[kind] = breakdown_of(step_model(pool.deployment), mix)
         self._steps = {
             kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
@@ -96,7 +101,7 @@ class Simulated:
 
     def _error(self, kind: Kind) -> ErrorFactors:
         """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
-        parts = [self._steps[kind], *self._drafts.get(kind, ())]
+        parts = [self._steps[kind], *self._beside.get(kind, ())]
         found = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
         accepted = self._accepted
         if accepted is None or kind != "decode" or not accepted.log_sd:
@@ -124,9 +129,11 @@ class Simulated:
     ) -> Answer:
         """The answer of a simulated run."""
         metrics, bound = self.metrics(metrics_of), self.bound()
-        every = [*self._steps.values(), *(p for each in self._drafts.values() for p in each)]
+        every = [*self._steps.values(), *(p for each in self._beside.values() for p in each)]
         domain = worst_domain(each.domain for each in every)
         said = [*warnings]
+        if domain == "in" and any(p.part.name == ADAPTERS for p in every):
+            domain = "near"  # their kernels were not measured
         for deployment in {pool.deployment for pool in self._fleet.pools}:
             if domain == "in" and unknown_cap(deployment.device):
                 domain = "near"
@@ -199,9 +206,10 @@ class Simulated:
         records = self.records
         span_ns = records.end_ns - int(records.sent_ns[records.finished].min())
         parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
-        drafts = [part for each in self._drafts.values() for p in each for part in p.part.children]
-        if drafts:
-            parts.append(Part.group(DRAFTING, drafts))
+        beside = [p.part for each in self._beside.values() for p in each]
+        for name in dict.fromkeys(part.name for part in beside):
+            own = [child for part in beside if part.name == name for child in part.children]
+            parts.append(Part.group(name, own))
         idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
         if idle > 0:
             parts.append(Part(IDLE, idle))
@@ -236,3 +244,15 @@ def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
         kernels = [child for child in part.children if child.kind != "host"]
         found.append(passes.prediction(Part.group(DRAFTING, kernels)))
     return found
+
+
+def _adapters(prices: AdaptedPrices, mix: Mix) -> Prediction:
+    """What adapters add to the steps of a mix."""
+    steps = breakdown_of(prices.own.model, mix)
+    kernels = [child for child in steps.part(ADAPTERS).children if child.kind != "host"]
+    further_s = sum(
+        prices.further_s(int(sequences)) * float(weight)
+        for sequences, weight in zip(mix.states.logit_rows, mix.weights, strict=True)
+    )
+    read = Part("further_adapters", to_picoseconds(further_s), bound_by="dram")
+    return steps.prediction(Part.group(ADAPTERS, [*kernels, read]))

@@ -18,8 +18,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.paced import Prices
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates, segment_sums
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices, step_prices
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.kernels.formats import with_format
@@ -107,7 +106,7 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
     drafter = drafting.drafter
     prices = None
     if drafter is not None:
-        prices = StepPrices(step_model(drafter))
+        prices = step_prices(drafter)
         left = blocks * size - _weights(drafter, shares_head=drafting.shares_head)
         token = kv_bytes_per_token(
             drafter.model, drafter.plan, drafter.precision, policy=drafter.policy
