@@ -169,6 +169,7 @@ class ServingTable(_Strict, frozen=True):
         front_us: from the client's call until the scheduler knows the request: HTTP, templates.
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
+        log_sd: log standard deviation of these times between hosts and versions.
         prefix_caching: prompts that begin alike share blocks by default.
         options: further numbers of the policy, by the engine's own names.
     """
@@ -178,6 +179,7 @@ class ServingTable(_Strict, frozen=True):
     front_us: float = 0.0
     front_token_us: float = 0.0
     back_us: float = 0.0
+    log_sd: float = 0.5
     prefix_caching: bool = False
     options: dict[str, float] = {}
 

@@ -77,7 +77,8 @@ class Simulated:
     def error(self) -> PaceError:
         """Errors of the pace of steps and of the host."""
         errors = {kind: each.error for kind, each in self._steps.items()}
-        host = ErrorFactors({HOST: self._deployment.engine.host.log_sd})
+        server = self._deployment.engine.serving
+        host = ErrorFactors({HOST: server.log_sd if server is not None else 0.0})
         return PaceError(errors, host, self._weights)
 
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
