@@ -43,6 +43,7 @@ from silicast.hardware.host import Host
 from silicast.measurement.cases import Case
 from silicast.measurement.measured_runs import THROUGHPUT, engine_of, is_served
 from silicast.measurement.scoring import Scored, TrialFolder, scored
+from silicast.measurement.served_estimates import ServedEstimates
 from silicast.scenario.decode import decode
 from silicast.scenario.measured import kind_of_run
 
@@ -54,6 +55,8 @@ MOST = 120
 """Times of runs that are fitted; more are thinned out evenly."""
 STEP = 0.1
 """Change of a log by which derivatives are taken."""
+SLOPES_OF_SERVING = 2
+"""Rounds in which derivatives of simulations are taken; further rounds use the last ones."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
 """Most rounds, the change of a log at which they end, and its largest change in a round."""
 NOISE_FLOOR, FIRST_NOISE = 0.02, 0.05
@@ -125,13 +128,15 @@ class _Fit:
         self.version = stated.pop() if len(stated) == 1 else ""
         known = with_measured_host(self.engine, base.constants, Host(), None).engine
         host, server = known.host, known.serving
-        self.unchecked = any(map(is_served, cases)) and self._runs < MOVING
+        self._served = any(map(is_served, cases))
+        self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
-        served = SERVING if any(map(is_served, cases)) else ()
+        served = SERVING if self._served else ()
         every = {name: constant_us(known, name) for name in (launch, *WORK, *served)}
         self.values = {name: value for name, value in every.items() if value > 0.0}
         self.names = (FACTOR, *self.values)
-        self.first = self.predicted(np.zeros(len(self.names)))
+        self._estimates = ServedEstimates()
+        self.first = scored(cases, self.base)
         of_launch = host.log_sd if host.launch_log_sd is None else host.launch_log_sd
         prior = {name: of_launch if name == launch else host.log_sd for name in self.values}
         if server is not None:
@@ -139,8 +144,10 @@ class _Fit:
         prior[FACTOR] = max(0.05, float(np.median([_log_sd(row) for row in self.first])))
         self.prior = np.array([prior[name] for name in self.names])
 
-    def predicted(self, x: F64) -> list[Scored]:
-        """Predictions of all times with parameters ``x``."""
+    def predicted(self, x: F64, *, interval: bool = False) -> list[Scored]:
+        """Predictions of all times with parameters ``x``; of serving with an interval only where it
+        is asked for.
+        """
         tried = self.base
         if np.any(x != 0.0):
             calibration = Calibration(
@@ -149,7 +156,16 @@ class _Fit:
                 models=[self.model(float(x[0]), self.usual)],
             )  # fmt: skip
             tried = [*self.base, self.folder.file(calibration)]
-        return scored(self.cases, tried)
+        if interval or not self._served:
+            return scored(self.cases, tried)
+        others = [case for case in self.cases if not is_served(case)]
+        served = [case for case in self.cases if is_served(case)]
+        steps = tuple(
+            value for name, value in zip(self.names, x.tolist(), strict=True) if name not in SERVING
+        )
+        found = {id(row.case): row for row in scored(others, tried)}
+        found |= {id(row.case): row for row in self._estimates.scored(served, tried, steps)}
+        return [found[id(case)] for case in self.cases]
 
     def model(self, log_ratio: float, log_sd: float) -> InModels:
         """The factor on kernels as a calibration stores it."""
@@ -176,8 +192,9 @@ class _Fit:
         every = np.ones(len(self.names), dtype=np.bool_)
         x = np.zeros(len(self.names))
         residual = start = _residuals(self.first)
-        for _ in range(ROUNDS):
-            slopes = self._slopes(x, residual)
+        for number in range(ROUNDS):
+            if not self._served or number < SLOPES_OF_SERVING:
+                slopes = self._slopes(x, residual)
             rows = np.ones(len(residual), dtype=np.bool_)
             wanted = self._solved(residual + slopes @ x, slopes, rows, every)
             move = np.clip(wanted - x, -FARTHEST, FARTHEST)
@@ -188,7 +205,7 @@ class _Fit:
         target = residual + slopes @ x
         moved, errors = self._chosen(target, slopes, start)
         x, log_sd = self._settled(target, slopes, moved)
-        final_ = self.predicted(x)
+        final_ = self.predicted(x, interval=True)
         others = np.array([max(_log_sd(row) ** 2 - self.usual**2, 0.0) for row in final_])
         composition_sd = self._composition_sd(errors, others)
         if self.unchecked:

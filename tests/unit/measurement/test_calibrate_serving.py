@@ -42,7 +42,7 @@ LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
 
 
 def bench(
-    calibration: Path, concurrency: int, input_len: int, output_len: int, requests: int = 40
+    calibration: Path, concurrency: int, input_len: int, output_len: int, requests: int = 24
 ) -> dict[str, Any]:
     """What ``vllm bench serve`` would have written of the machine."""
     arrival = {"kind": "closed", "concurrency": concurrency}
@@ -80,7 +80,7 @@ def imported(path: Path, *results: dict[str, Any]) -> Path:
     return path
 
 
-SHAPES = ((1, 128, 64), (4, 2000, 64), (16, 512, 64), (32, 64, 96), (2, 6000, 32), (64, 256, 48))
+SHAPES = ((1, 128, 32), (4, 2000, 32), (16, 512, 32), (32, 64, 32), (2, 6000, 16))
 """Concurrency, tokens of prompts and of answers."""
 
 
