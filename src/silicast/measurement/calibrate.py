@@ -28,7 +28,7 @@ from silicast.measurement.calibrate_kernels import (
     checked_kernels,
     fit_kernels,
 )
-from silicast.measurement.calibrate_runs import FEWEST, MOVING, fit_runs
+from silicast.measurement.calibrate_runs import FEWEST, MOVING, fit_runs, untold
 from silicast.measurement.cases import Case
 from silicast.measurement.cross_validation import (
     CHOSEN,
@@ -195,7 +195,7 @@ def calibrate(
         source=f"{source}: {fitted.count} rows" + (" (others held out)" if out else ""),
         left_out=accuracy,
     )
-    notes += [*dataset.lines(), *unused, *_too_few(fitted)]
+    notes += [*dataset.lines(), *unused, *_too_few(fitted), *untold(calibration)]
     unscored = _unscored(out or rows, rejected, all_rows=out is None)
     return CalibrationResult(calibration.signed, rejected, before, notes, unscored)
 

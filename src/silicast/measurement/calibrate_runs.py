@@ -24,6 +24,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.composition.engine import find_engine
 from silicast.composition.error_correlation import constants as spreads
 from silicast.composition.machine import IN_LINE
 from silicast.composition.measured_host import (
@@ -108,6 +109,21 @@ def fit_runs(
         return None
     thinned = [cases[i] for i in np.linspace(0, len(cases) - 1, min(len(cases), MOST)).astype(int)]
     return _Fit(thinned, device, base, folder).result()
+
+
+def untold(calibration: Calibration) -> list[str]:
+    """Constants of engines that served which runs do not tell, a line each engine."""
+    found = []
+    for model in calibration.models:
+        if "serving" not in model.tasks:
+            continue
+        engine = find_engine(model.engine)
+        known = {each.constant for each in calibration.constants if each.engine == model.engine}
+        kept = [n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0]
+        if kept:
+            names = ", ".join(kept)
+            found.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
+    return found
 
 
 @final

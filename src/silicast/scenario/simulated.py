@@ -24,6 +24,7 @@ from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
+from silicast.scenario.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.serving.records import Records
 from silicast.serving.simulation import ReplicaSpec
@@ -141,6 +142,9 @@ class Simulated:
         tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
         if self._deployment.model.assumed:
             tree["assumed_of_model"] = list(self._deployment.model.assumed)
+        ops = dict.fromkeys(node.op for node in self._model.graph.nodes)
+        machine = self._deployment.machine
+        tree |= calibrated_by(machine.evidence, ops, machine.engine, "serving")
         tree["deployment"] = description(
             self._deployment.machine, self._deployment.model.name,
             self._deployment.plan.gpus * self._replicas, self._deployment.precision.label,

@@ -11,6 +11,7 @@ import pytest
 
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope, save_calibration
+from silicast.core.errors import SilicastError
 from silicast.measurement.calibrate import CalibrationResult, calibrate
 from silicast.measurement.importers.files import import_files, save
 from silicast.scenario.answer import Answer
@@ -20,14 +21,13 @@ from silicast.validation.measured import score_measured
 
 H100 = "H100-SXM-80GB"
 MODEL = "Llama-3.1-8B"
-FRONT_US, TOKEN_US, BACK_US, STEP_US, FACTOR = 9000.0, 1.5, 3500.0, 700.0, 1.15
+FRONT_US, BACK_US, FACTOR = 9000.0, 3500.0, 1.15
 """Of the machine that is measured; the catalog has others."""
 
 
 def truth(folder: Path) -> Path:
     """A machine whose kernels, host, front and back take longer than predicted."""
-    constants = {"front_us": FRONT_US, "front_token_us": TOKEN_US, "back_us": BACK_US,
-                 "step_us": STEP_US}  # fmt: skip
+    constants = {"front_us": FRONT_US, "back_us": BACK_US}
     made = Calibration(
         FORMAT, Scope(H100), [],
         constants=[HostConstant(n, value, 0.1, 1, engine="vllm") for n, value in constants.items()],
@@ -84,12 +84,89 @@ SHAPES = ((1, 128, 32), (4, 2000, 32), (16, 512, 32), (32, 64, 32), (2, 6000, 16
 """Concurrency, tokens of prompts and of answers."""
 
 
-def test_a_benchmark_finds_the_constants_of_its_machine(tmp_path: Path) -> None:
-    machine = truth(tmp_path)
-    rows = imported(tmp_path / "m.jsonl", *(bench(machine, *shape) for shape in SHAPES))
+UNSEEN = (8, 1000, 48)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("loop")
+
+
+@pytest.fixture(scope="module")
+def machine(folder: Path) -> Path:
+    return truth(folder)
+
+
+@pytest.fixture(scope="module")
+def unseen(folder: Path, machine: Path) -> Path:
+    return imported(folder / "unseen.jsonl", bench(machine, *UNSEEN))
+
+
+def errors(rows: Path, *calibrations: Path) -> dict[str, float]:
+    """Metric -> mean error, percent."""
+    found = score_measured([rows], calibrations, H100)
+    assert not found.reasons
+    return {group.name.split()[-1]: group.after.mean for group in found.groups}
+
+
+def written(found: CalibrationResult, path: Path) -> Path:
+    save_calibration(found.calibration, path)
+    return path
+
+
+def test_benchmarks_find_the_constants_of_their_machine(
+    folder: Path, machine: Path, unseen: Path
+) -> None:
+    rows = imported(folder / "m.jsonl", *(bench(machine, *shape) for shape in SHAPES))
     found = calibrate(rows, H100)
-    constants = {each.constant: each for each in found.calibration.constants}
     (model,) = found.calibration.models
-    print({k: (v.value_us, v.log_sd) for k, v in constants.items()}, math.exp(model.log_ratio), model.log_sd, found.notes)
-    assert math.exp(model.log_ratio) == pytest.approx(FACTOR, rel=0.03)
-    assert constants["front_us"].value_us == pytest.approx(FRONT_US, rel=0.05)
+    constants = {each.constant: each.value_us for each in found.calibration.constants}
+    assert math.exp(model.log_ratio) == pytest.approx(FACTOR, rel=0.02)
+    assert constants["front_us"] == pytest.approx(FRONT_US, rel=0.03)
+    assert constants["back_us"] == pytest.approx(BACK_US, rel=0.1)  # beside a front that is longer
+    for part in found.calibration.left_out:
+        assert part.after.mean < 0.4 * part.before.mean, part.name
+    assert any("not fitted" in line for line in found.notes)
+    assert any("step_us" in line and "stay" in line for line in found.notes)
+    own = written(found, folder / "own.json")
+    before, after = errors(unseen), errors(unseen, own)
+    assert max(after.values()) < 2.0
+    assert min(before[n] for n in ("ttft_mean_ms", "tpot_mean_ms", "e2e_mean_ms")) > 8.0
+    answer = asked({"arrival": {"kind": "poisson", "rate_per_s": 4.0}, "requests": 20,
+                    "input_len": 256, "output_len": 16}, own)  # fmt: skip
+    assert answer.tier == "calibrated"
+    assert answer.why["calibration"]["whole_models"]["runs"] == model.rows
+    assert answer.why["calibration"]["host_constants"]["front_us"] == constants["front_us"]
+
+
+def test_one_benchmark_calibrates_and_is_not_scored(
+    folder: Path, machine: Path, unseen: Path
+) -> None:
+    rows = imported(folder / "one.jsonl", bench(machine, 4, 1000, 32))
+    found = calibrate(rows, H100)
+    assert not found.calibration.left_out  # nothing checks it
+    assert any("1 run" in line and "nothing checks the fit" in line for line in found.notes)
+    own = written(found, folder / "one.json")
+    before, after = errors(unseen), errors(unseen, own)
+    assert sum(after.values()) < 0.4 * sum(before.values())
+    with pytest.raises(SilicastError, match="rows were fitted"):
+        score_measured([rows], [own], H100)
+
+
+def test_throughput_alone_calibrates_where_clients_wait(
+    folder: Path, machine: Path, unseen: Path
+) -> None:
+    shapes = ((16, 512, 32), (4, 256, 32), (8, 128, 24))
+    results = [
+        {name: value for name, value in bench(machine, *shape).items() if name[-3:] != "_ms"}
+        for shape in shapes
+    ]
+    found = calibrate(imported(folder / "rate.jsonl", *results), H100)
+    (model,) = found.calibration.models
+    assert (model.rows, model.tasks) == (3, ["serving"])
+    own = written(found, folder / "rate.json")
+    before, after = (errors(unseen, *each)["output_tokens_per_s"] for each in ([], [own]))
+    assert after < 0.6 * before
+    at_a_rate = {**results[0], "request_rate": 3.0, "max_concurrency": None}
+    with pytest.raises(SilicastError, match="not used"):
+        calibrate(imported(folder / "open.jsonl", at_a_rate), H100)

@@ -127,10 +127,8 @@ class _Run:
             "format": 1, "task": "serving", "device": options.device,
             "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
             "parallel": self.degrees,
-            "workload": {
-                "arrival": self._arrival(), "requests": self.requests,
-                "input_len": self._length("input_lens", "input_tokens", "input_len"),
-                "output_len": self._length("output_lens", "output_tokens", "output_len"),
+            "workload": self._traced() or {
+                "arrival": self._arrival(), "requests": self.requests, **self._lengths(),
             },
         }  # fmt: skip
         rows = ("collective.", "kernel.")
@@ -165,13 +163,53 @@ class _Run:
         concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
         if rate and math.isfinite(rate):
             shape = self.result.number("burstiness") or 1.0
-            if math.isclose(shape, 1.0):
-                return {"kind": "poisson", "rate_per_s": rate}
-            return {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+            found: Columns = {"kind": "poisson", "rate_per_s": rate}
+            if not math.isclose(shape, 1.0):
+                found = {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+            if concurrency >= 1 and math.isfinite(concurrency) and not mean:
+                found["concurrency"] = round(concurrency)
+            return found | ({"exact_rate": True} if self.result.map.exact_rate else {})
         if concurrency >= 1 and math.isfinite(concurrency):
             return {"kind": "closed", "concurrency": round(concurrency)}
         sent = self.result.count("sent") or self.requests
         return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
+
+    def _traced(self) -> Columns:
+        """Requests that came by themselves, each when it was sent; {} where that is not known.
+
+        Under a limit of those in flight requests are sent when answers came: no trace tells when
+        they would be sent otherwise.
+        """
+        limited = self.result.number("concurrency") or self.result.number("mean_concurrency")
+        rows = zip(
+            *(self._of_each(name) for name in ("start_times", "input_lens", "output_lens")),
+            strict=False,
+        )
+        found = sorted(rows, key=lambda row: row[0])
+        if limited or not found or any(min(row[1:]) < 1 for row in found):
+            return {}
+        first = found[0][0]
+        trace = [[round(start - first, 6), *lengths] for start, *lengths in found]
+        return {"arrival": {"kind": "trace", "rows": trace}}
+
+    def _of_each(self, name: Field) -> list[Any]:
+        """A number of each request, [] where the file does not list that of every one."""
+        values = self.result.members(name)
+        whole = len(values) == self.requests <= MOST_VALUES
+        kinds = (int, float) if name == "start_times" else (int,)
+        return values if whole and all(type(x) in kinds for x in values) else []
+
+    def _lengths(self) -> Columns:
+        """Those of each request, or the range that they were drawn from, or their means."""
+        ratio = number(self.result.value("range_ratio"))
+        most = {"input_len": self.result.count("most_input"),
+                "output_len": self.result.count("most_output")}  # fmt: skip
+        each = {"input_len": self._length("input_lens", "input_tokens", "input_len"),
+                "output_len": self._length("output_lens", "output_tokens", "output_len")}  # fmt: skip
+        listed = self._of_each("input_lens") and self._of_each("output_lens")
+        if listed or ratio is None or not 0.0 <= ratio < 1.0 or min(most.values()) < 1:
+            return each
+        return {**most, "range_ratio": ratio}
 
     def _length(self, each: Field, total: Field, mean: Field) -> Any:
         """Mean tokens of a request, or those of each where the file lists all."""
@@ -189,13 +227,10 @@ class _Run:
     def _flags(self) -> list[str]:
         """What is doubtful."""
         result = self.result
-        rate, ratio = result.number("rate_per_s"), number(result.value("range_ratio"))
         doubts = {
             "engine_assumed": bool(self._engine_in(result.map.assumed_engines)),
-            "concurrency_limited": 0 < rate < math.inf and result.number("concurrency") > 0,
             "cancelled": bool(result.value("cancelled")),
             "failed_requests": result.number("failed") > 0,
-            "lengths_vary": ratio not in (None, 0.0, 1.0),
             "mean_concurrency": result.number("mean_concurrency") > 0,
         }
         return [flag for flag, holds in doubts.items() if holds]
@@ -209,6 +244,9 @@ def _check(scenario: Columns, source: Source) -> None:
         "model": scenario.get("model"),
         "engine": engine.get("name") if isinstance(engine, dict) else engine,
         **{f"workload.{name}": value for name, value in scenario["workload"].items()},
+    }
+    traced = "rows" in scenario["workload"]["arrival"]
+    needed |= {f"workload.{name}": True for name in ("input_len", "output_len") if traced} | {
     }
     for name, hint in _HINTS.items():
         if not needed[name]:
