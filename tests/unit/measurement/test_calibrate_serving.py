@@ -17,6 +17,8 @@ from silicast.measurement.importers.files import import_files, save
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
+from silicast.scenario.traffic import traffic_of
+from silicast.scenario.workloads import ServingWorkload
 from silicast.validation.measured import score_measured
 
 H100 = "H100-SXM-80GB"
@@ -37,6 +39,7 @@ def truth(folder: Path) -> Path:
     return folder / "truth.json"
 
 
+TREE = {"task": "serving", "model": MODEL, "device": H100, "engine": "vllm"}
 STATISTICS = {"mean": "mean", "p50": "median", "p99": "p99"}
 LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2el"}
 
@@ -51,12 +54,17 @@ def bench(
          "output_len": output_len},
         calibration,
     )  # fmt: skip
-    found: dict[str, Any] = {
+    return {
         "backend": "vllm", "model_id": MODEL, "num_prompts": requests, "request_rate": "inf",
         "burstiness": 1.0, "max_concurrency": concurrency, "completed": requests,
         "total_input_tokens": requests * input_len, "total_output_tokens": requests * output_len,
-        "output_throughput": answer.metrics["output_tokens_per_s"].estimate,
+        **measured(answer),
     }  # fmt: skip
+
+
+def measured(answer: Answer) -> dict[str, float]:
+    """Metrics as the tool calls them."""
+    found = {"output_throughput": answer.metrics["output_tokens_per_s"].estimate}
     for ours, theirs in LATENCIES.items():
         for statistic, word in STATISTICS.items():
             found[f"{word}_{theirs}_ms"] = answer.metrics[f"{ours}_{statistic}_ms"].estimate
@@ -64,9 +72,7 @@ def bench(
 
 
 def asked(workload: dict[str, Any], calibration: Path | None = None) -> Answer:
-    tree: dict[str, Any] = {
-        "task": "serving", "model": MODEL, "device": H100, "engine": "vllm", "workload": workload,
-    }  # fmt: skip
+    tree: dict[str, Any] = {**TREE, "workload": workload}
     if calibration is not None:
         tree["calibration"] = str(calibration)
     return run(decode(tree))
@@ -151,6 +157,32 @@ def test_one_benchmark_calibrates_and_is_not_scored(
     assert sum(after.values()) < 0.4 * sum(before.values())
     with pytest.raises(SilicastError, match="rows were fitted"):
         score_measured([rows], [own], H100)
+
+
+def test_a_detailed_benchmark_is_predicted_request_by_request(tmp_path: Path) -> None:
+    """Other arrivals of the same rate would have other tails."""
+    workload = {
+        "arrival": {"kind": "poisson", "rate_per_s": 6.0}, "requests": 24, "range_ratio": 0.1,
+        "input_len": 1500, "output_len": 24,
+    }  # fmt: skip
+    scenario = decode({**TREE, "workload": workload, "seed": 7})
+    assert isinstance(scenario.workload, ServingWorkload)
+    sent = traffic_of(scenario.workload, 7).requests
+    result: dict[str, Any] = {
+        "backend": "vllm", "model_id": MODEL, "num_prompts": 24, "request_rate": 6.0,
+        "max_concurrency": None, "completed": 24,
+        "total_input_tokens": int(sent.input_tokens.sum()),
+        "total_output_tokens": int(sent.output_tokens.sum()), **measured(run(scenario)),
+    }  # fmt: skip
+    detailed = {
+        **result, "input_lens": sent.input_tokens.tolist(),
+        "output_lens": sent.output_tokens.tolist(),
+        "start_times": (100.0 + sent.arrival_ns * 1e-9).tolist(),
+    }  # fmt: skip
+    alike = errors(imported(tmp_path / "all.jsonl", detailed))
+    assert max(value for name, value in alike.items() if name.endswith("_ms")) < 0.5
+    others = errors(imported(tmp_path / "mean.jsonl", result))
+    assert max(value for name, value in others.items() if name.endswith("_ms")) > 2.0
 
 
 def test_throughput_alone_calibrates_where_clients_wait(

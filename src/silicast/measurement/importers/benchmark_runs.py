@@ -120,6 +120,8 @@ class _Run:
 
     def _scenario(self, options: Options) -> Columns:
         """What the file holds, with what the user states instead."""
+        rows = ("collective.", "kernel.")
+        fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
         known = self.result.map
         name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
         engine = {"name": name or known.engine, "version": self.result.text("version")}
@@ -127,12 +129,10 @@ class _Run:
             "format": 1, "task": "serving", "device": options.device,
             "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
             "parallel": self.degrees,
-            "workload": self._traced() or {
+            "workload": self._traced(fields) or {
                 "arrival": self._arrival(), "requests": self.requests, **self._lengths(),
             },
         }  # fmt: skip
-        rows = ("collective.", "kernel.")
-        fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
         for kind, name in (("closed", "concurrency"), ("poisson", "rate_per_s")):
             if f"workload.arrival.{name}" in fields:
                 found["workload"]["arrival"] = {"kind": kind}
@@ -140,7 +140,7 @@ class _Run:
         if "engine" in fields:
             found.pop("engine")
         found = with_fields(found, fields)
-        if not found["workload"]["requests"]:
+        if not found["workload"].get("requests", True):
             del found["workload"]["requests"]
         return {name: value for name, value in found.items() if value not in ("", {})}
 
@@ -174,13 +174,14 @@ class _Run:
         sent = self.result.count("sent") or self.requests
         return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
 
-    def _traced(self) -> Columns:
+    def _traced(self, fields: Columns) -> Columns:
         """Requests that came by themselves, each when it was sent; {} where that is not known.
 
         Under a limit of those in flight requests are sent when answers came: no trace tells when
         they would be sent otherwise.
         """
         limited = self.result.number("concurrency") or self.result.number("mean_concurrency")
+        limited = limited or any(name.startswith("workload.") for name in fields)
         rows = zip(
             *(self._of_each(name) for name in ("start_times", "input_lens", "output_lens")),
             strict=False,
@@ -202,10 +203,14 @@ class _Run:
     def _lengths(self) -> Columns:
         """Those of each request, or the range that they were drawn from, or their means."""
         ratio = number(self.result.value("range_ratio"))
-        most = {"input_len": self.result.count("most_input"),
-                "output_len": self.result.count("most_output")}  # fmt: skip
-        each = {"input_len": self._length("input_lens", "input_tokens", "input_len"),
-                "output_len": self._length("output_lens", "output_tokens", "output_len")}  # fmt: skip
+        most = {
+            "input_len": self.result.count("most_input"),
+            "output_len": self.result.count("most_output"),
+        }
+        each = {
+            "input_len": self._length("input_lens", "input_tokens", "input_len"),
+            "output_len": self._length("output_lens", "output_tokens", "output_len"),
+        }
         listed = self._of_each("input_lens") and self._of_each("output_lens")
         if listed or ratio is None or not 0.0 <= ratio < 1.0 or min(most.values()) < 1:
             return each
@@ -245,11 +250,8 @@ def _check(scenario: Columns, source: Source) -> None:
         "engine": engine.get("name") if isinstance(engine, dict) else engine,
         **{f"workload.{name}": value for name, value in scenario["workload"].items()},
     }
-    traced = "rows" in scenario["workload"]["arrival"]
-    needed |= {f"workload.{name}": True for name in ("input_len", "output_len") if traced} | {
-    }
     for name, hint in _HINTS.items():
-        if not needed[name]:
+        if not needed.get(name, True):  # a trace holds the lengths
             raise source.error("is not in the file", name, hint)
     folder = source.path.absolute().parent
     try:
