@@ -213,6 +213,7 @@ class ServingTable(_Strict, frozen=True):
             before the scheduler knows it: HTTP, templates.
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
+        log_sd: log standard deviation of these times between hosts and versions.
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
     """
@@ -227,6 +228,7 @@ class ServingTable(_Strict, frozen=True):
     front_us: float = 0.0
     front_token_us: float = 0.0
     back_us: float = 0.0
+    log_sd: float = 0.5
     prefix_caching: bool = False
     options: dict[str, float | str] = {}
 

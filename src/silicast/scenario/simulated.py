@@ -25,6 +25,7 @@ from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
+from silicast.scenario.measured import calibrated_by
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.serving.adapters import AdaptedPrices
 from silicast.serving.drafting import SpeculativePrices
@@ -91,8 +92,9 @@ class Simulated:
     def error(self) -> PaceError:
         """Errors of the pace of steps and of the host."""
         errors = {kind: self._error(kind) for kind in self._steps}
-        host = self._fleet.entry.deployment.engine.host
-        return PaceError(errors, self._weights, host.log_sd)
+        server = self._fleet.entry.deployment.engine.serving
+        host_log_sd = server.log_sd if server is not None else 0.0
+        return PaceError(errors, self._weights, host_log_sd)
 
     @property
     def _accepted(self) -> Acceptance | None:
@@ -199,6 +201,9 @@ class Simulated:
         tree["deployment"] = described[self._fleet.entry.name]
         if len(described) > 1:
             tree["pools"] = described
+        entry = self._fleet.entry.deployment
+        ops = dict.fromkeys(node.op for node in step_model(entry).graph.nodes)
+        tree |= calibrated_by(entry.machine.evidence, ops, entry.engine, "serving")
         return tree
 
     def _part(self) -> Part:
