@@ -84,12 +84,12 @@ def test_requests_of_adapters_are_served_slower() -> None:
     ("model", "targets", "kind"),
     [
         ("Llama-3.1-8B", ("zz",), "unknown_name"),
-        ("DeepSeek-V3", ("q_proj",), "not_yet"),
+        ("DeepSeek-V2-Lite", ("q_proj",), "not_yet"),
         ("Qwen3-30B-A3B", ("up_proj",), "not_yet"),
     ],
 )
 def test_what_has_no_adapters_is_refused(model: str, targets: tuple[str, ...], kind: str) -> None:
-    deployment = deployed(model, Plan(8))
+    deployment = deployed(model, Plan(4))
     with pytest.raises(SilicastError) as caught:
         adapted(replica_spec(deployment), deployment, Adapters(16, targets))
     assert (caught.value.kind, caught.value.field) == (kind, "lora.targets")
