@@ -93,8 +93,12 @@ class Replica:
         """When the oldest step under way ends; -1 = none is."""
         return self._work[0].end_ns if self._work else -1
 
-    def arrive(self, request: int, now_ns: int) -> None:
-        """A request comes to the engine; its group is the one with the fewest sequences."""
+    def arrive(self, request: int, now_ns: int, *, passed: bool = False) -> None:
+        """A request comes to the engine; its group is the one with the fewest sequences.
+
+        Args:
+            passed: a step of this replica that ends now has ended before.
+        """
         group = self.groups[0]
         if len(self.groups) > 1:
             counts = {id(each): len(each.waiting) + len(each.running) for each in self.groups}
@@ -109,7 +113,7 @@ class Replica:
         else:
             self.outstanding += 1
         if self._work:
-            self._cut(now_ns, group)
+            self._cut(now_ns, group, passed=passed)
 
     def moved(self, request: int) -> None:
         """The cache of a sequence is elsewhere: its blocks are free."""
@@ -257,7 +261,7 @@ class Replica:
         run = stepper.run(cached, most, elsewhere)
         return _Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most)
 
-    def _cut(self, now_ns: int, group: Group) -> None:
+    def _cut(self, now_ns: int, group: Group, *, passed: bool = False) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now."""
         work = self._work[-1]
         if work.run is None or work.steps < 2:
@@ -266,8 +270,10 @@ class Replica:
         before = self._joining if self.role == "decode" else group.waiting
         if scheduler.in_order and before:
             return  # it waits behind others that cannot start
-        times = work.run.start_ns if self.stepper.asynchronous else work.run.end_ns
-        steps = int(np.searchsorted(times[: work.steps], now_ns)) + 1
+        asynchronous = self.stepper.asynchronous
+        times = work.run.start_ns if asynchronous else work.run.end_ns
+        side: Literal["left", "right"] = "right" if passed and not asynchronous else "left"
+        steps = int(np.searchsorted(times[: work.steps], now_ns, side)) + 1
         if steps < work.steps:
             work.steps, work.end_ns = steps, int(work.run.end_ns[steps - 1])
 

@@ -117,6 +117,7 @@ class Simulation:
         self._events: list[tuple[int, int, int]] = []
         self._order = np.argsort(requests.arrival_ns, kind="stable").tolist()
         self._next = 0
+        self._ended = (-1, -1)
         self._in_flight = 0
         self._ready: list[int] = []
         self._fronts = [0] * max(len(self._entries), 1)
@@ -158,6 +159,7 @@ class Simulation:
                 replica = self.replicas[number]
                 if replica.next_ns != now:
                     continue  # the stretch was cut
+                self._ended = (now, number)
                 replica.end(now, self._next_arrival_ns())
                 self._push(replica)
                 ends += 1
@@ -173,7 +175,8 @@ class Simulation:
         return self.records
 
     def _arrive(self, replica: Replica, request: int, now_ns: int) -> None:
-        replica.arrive(request, now_ns)
+        time_ns, number = self._ended  # ends at one time are taken by number
+        replica.arrive(request, now_ns, passed=time_ns == now_ns and replica.number < number)
         self._wake(replica, now_ns)
 
     def _wake(self, replica: Replica, now_ns: int) -> None:
