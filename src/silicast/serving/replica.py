@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
@@ -26,7 +26,7 @@ FIRST_LEAP = 2
 
 
 @final
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Work:
     """A step or a stretch that is under way.
 
@@ -187,7 +187,7 @@ class Replica:
                 self._cut(came_ns, group)
         else:
             self._work.append(self._step(plans, decided_ns))
-        self._work[-1].queues = self._queues()
+        self._work[-1] = replace(self._work[-1], queues=self._queues())
         return True
 
     def _join(self) -> None:
@@ -275,7 +275,8 @@ class Replica:
         side: Literal["left", "right"] = "right" if passed and not asynchronous else "left"
         steps = int(np.searchsorted(times[: work.steps], now_ns, side)) + 1
         if steps < work.steps:
-            work.steps, work.end_ns = steps, int(work.run.end_ns[steps - 1])
+            end_ns = int(work.run.end_ns[steps - 1])
+            self._work[-1] = replace(work, steps=steps, end_ns=end_ns)
 
     def _results(self, work: _Work) -> list[tuple[Group, int]]:
         """What a step brings; returns the sequences that ended."""

@@ -166,7 +166,12 @@ class Sglang(Scheduler):
         while not group.advance(decoding):
             if len(decoding) < 2:
                 # the engine would abort it; the prompt in chunks gives way instead
-                last = next(each for each in reversed(group.running) if each not in decoding)
+                kept = group.flying.union(decoding)
+                others = [each for each in group.running if each not in kept]
+                if not others:  # what a step under way holds is not free yet
+                    decoding = []
+                    break
+                last = others[-1]
                 plan.prefill = [pair for pair in plan.prefill if pair[0] != last]
             else:
                 last = min(decoding, key=lambda each: (own.made[each], -own.prompt[each]))
