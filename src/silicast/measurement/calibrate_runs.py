@@ -24,7 +24,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.engine import find_engine
+from silicast.composition.engine import engine_names, find_engine
 from silicast.composition.error_correlation import constants as spreads
 from silicast.composition.machine import IN_LINE
 from silicast.composition.measured_host import (
@@ -115,7 +115,7 @@ def untold(calibration: Calibration) -> list[str]:
     """Constants of engines that served which runs do not tell, a line each engine."""
     found = []
     for model in calibration.models:
-        if "serving" not in model.tasks:
+        if "serving" not in model.tasks or model.engine not in engine_names():
             continue
         engine = find_engine(model.engine)
         known = {each.constant for each in calibration.constants if each.engine == model.engine}

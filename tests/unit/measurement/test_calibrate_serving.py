@@ -133,7 +133,7 @@ def test_benchmarks_find_the_constants_of_their_machine(
     for part in found.calibration.left_out:
         assert part.after.mean < 0.4 * part.before.mean, part.name
     assert any("not fitted" in line for line in found.notes)
-    assert any("step_us" in line and "stay" in line for line in found.notes)
+    assert any("request_us" in line and "stay" in line for line in found.notes)
     own = written(found, folder / "own.json")
     before, after = errors(unseen), errors(unseen, own)
     assert max(after.values()) < 2.0
