@@ -56,6 +56,8 @@ MOST = 120
 """Times of runs that are fitted; more are thinned out evenly."""
 STEP = 0.1
 """Change of a log by which derivatives are taken."""
+STEP_OF_SERVING = 0.3
+"""Likewise of simulations, which jump where another prompt joins a step."""
 SLOPES_OF_SERVING = 2
 """Rounds in which derivatives of simulations are taken; further rounds use the last ones."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
@@ -145,6 +147,7 @@ class _Fit:
         known = with_measured_host(self.engine, base.constants, Host(), None).engine
         host, server = known.host, known.serving
         self._served = any(map(is_served, cases))
+        self._step = STEP_OF_SERVING if self._served else STEP
         self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
         served = SERVING if self._served else ()
@@ -247,8 +250,8 @@ class _Fit:
         columns = []
         for place in range(len(self.names)):
             there = x.copy()
-            there[place] += STEP
-            columns.append((residual - _residuals(self.predicted(there))) / STEP)
+            there[place] += self._step
+            columns.append((residual - _residuals(self.predicted(there))) / self._step)
         return np.stack(columns, axis=1)
 
     def _precision(self, target: F64, slopes: F64) -> float:
