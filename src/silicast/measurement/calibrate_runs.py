@@ -148,6 +148,7 @@ class _Fit:
         host, server = known.host, known.serving
         self._served = any(map(is_served, cases))
         self._step = STEP_OF_SERVING if self._served else STEP
+        self._farthest = STEP_OF_SERVING if self._served else FARTHEST
         self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
         served = SERVING if self._served else ()
@@ -216,9 +217,14 @@ class _Fit:
                 slopes = self._slopes(x, residual)
             rows = np.ones(len(residual), dtype=np.bool_)
             wanted = self._solved(residual + slopes @ x, slopes, rows, every)
-            move = np.clip(wanted - x, -FARTHEST, FARTHEST)
-            x = x + move
+            move = np.clip(wanted - x, -self._farthest, self._farthest)
+            before, cost = x, self._cost(x, residual)
+            x = before + move
             residual = _residuals(self.predicted(x))
+            if self._served and self._cost(x, residual) > cost:  # beyond a jump
+                move *= 0.5
+                x = before + move
+                residual = _residuals(self.predicted(x))
             if float(np.abs(move).max()) < SETTLED:
                 break
         target = residual + slopes @ x
@@ -244,6 +250,10 @@ class _Fit:
     @property
     def _runs(self) -> int:
         return len({case.identity for case in self.cases})
+
+    def _cost(self, x: F64, residual: F64) -> float:
+        """What is left of the times, and how far ``x`` is from what was known."""
+        return float(((residual / FIRST_NOISE) ** 2).sum() + ((x / self.prior) ** 2).sum())
 
     def _slopes(self, x: F64, residual: F64) -> F64:
         """Derivative of each predicted log by each parameter, shape (runs, parameters)."""
