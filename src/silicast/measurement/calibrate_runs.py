@@ -24,7 +24,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.engine import find_engine
+from silicast.composition.engine import engine_names, find_engine
 from silicast.composition.error_correlation import constants as spreads
 from silicast.composition.machine import IN_LINE
 from silicast.composition.measured_host import (
@@ -56,6 +56,8 @@ MOST = 120
 """Times of runs that are fitted; more are thinned out evenly."""
 STEP = 0.1
 """Change of a log by which derivatives are taken."""
+STEP_OF_SERVING = 0.3
+"""Likewise of simulations, which jump where another prompt joins a step."""
 SLOPES_OF_SERVING = 2
 """Rounds in which derivatives of simulations are taken; further rounds use the last ones."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
@@ -115,7 +117,7 @@ def untold(calibration: Calibration) -> list[str]:
     """Constants of engines that served which runs do not tell, a line each engine."""
     found = []
     for model in calibration.models:
-        if "serving" not in model.tasks:
+        if "serving" not in model.tasks or model.engine not in engine_names():
             continue
         engine = find_engine(model.engine)
         known = {each.constant for each in calibration.constants if each.engine == model.engine}
@@ -145,6 +147,8 @@ class _Fit:
         known = with_measured_host(self.engine, base.constants, Host(), None).engine
         host, server = known.host, known.serving
         self._served = any(map(is_served, cases))
+        self._step = STEP_OF_SERVING if self._served else STEP
+        self._farthest = STEP_OF_SERVING if self._served else FARTHEST
         self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
         served = SERVING if self._served else ()
@@ -213,9 +217,14 @@ class _Fit:
                 slopes = self._slopes(x, residual)
             rows = np.ones(len(residual), dtype=np.bool_)
             wanted = self._solved(residual + slopes @ x, slopes, rows, every)
-            move = np.clip(wanted - x, -FARTHEST, FARTHEST)
-            x = x + move
+            move = np.clip(wanted - x, -self._farthest, self._farthest)
+            before, cost = x, self._cost(x, residual)
+            x = before + move
             residual = _residuals(self.predicted(x))
+            if self._served and self._cost(x, residual) > cost:  # beyond a jump
+                move *= 0.5
+                x = before + move
+                residual = _residuals(self.predicted(x))
             if float(np.abs(move).max()) < SETTLED:
                 break
         target = residual + slopes @ x
@@ -242,13 +251,17 @@ class _Fit:
     def _runs(self) -> int:
         return len({case.identity for case in self.cases})
 
+    def _cost(self, x: F64, residual: F64) -> float:
+        """What is left of the times, and how far ``x`` is from what was known."""
+        return float(((residual / FIRST_NOISE) ** 2).sum() + ((x / self.prior) ** 2).sum())
+
     def _slopes(self, x: F64, residual: F64) -> F64:
         """Derivative of each predicted log by each parameter, shape (runs, parameters)."""
         columns = []
         for place in range(len(self.names)):
             there = x.copy()
-            there[place] += STEP
-            columns.append((residual - _residuals(self.predicted(there))) / STEP)
+            there[place] += self._step
+            columns.append((residual - _residuals(self.predicted(there))) / self._step)
         return np.stack(columns, axis=1)
 
     def _precision(self, target: F64, slopes: F64) -> float:

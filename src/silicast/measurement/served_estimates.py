@@ -24,7 +24,7 @@ class ServedEstimates:
     """
 
     def __init__(self) -> None:
-        self._prices: dict[Hashable, Prices] = {}
+        self._prices: dict[Hashable, list[Prices]] = {}
 
     def scored(
         self, cases: Sequence[Case], calibrations: Sequence[Path], steps: Hashable
@@ -49,7 +49,7 @@ class ServedEstimates:
         served = prepared(decode(tree, folder=case.folder)).served
         if len(self._prices) >= REMEMBERED:
             self._prices.clear()
-        prices = self._prices.setdefault(key, served.spec.prices)
-        return served.metrics_of(
-            served.simulate([replace(served.spec, prices=prices)] * served.replicas)
-        )
+        own = served.fleet.specs
+        prices = self._prices.setdefault(key, [spec.prices for spec in own])
+        specs = [replace(spec, prices=known) for spec, known in zip(own, prices, strict=True)]
+        return served.metrics_of(served.simulate(specs))
