@@ -53,7 +53,7 @@ def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
         assert len(reply.error.message) > 10
     else:
         assert_sound(reply)
-        assert load(FOLDER / name).raw.task in ("inference", "serving")
+        assert load(FOLDER / name).raw.task in ("inference", "serving", "capacity")
 
 
 def lacks_its_trace(name: str) -> bool:

@@ -41,6 +41,10 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
     assert found.metrics["ttft_p90_ms"].p05 >= found.bound["ttft_p90_ms"] > 0.0
     assert sum(part["share"] for part in found.why["parts"]) == pytest.approx(1.0, abs=1e-4)
     assert sum(found.why["tiers"].values()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_run_too_short_for_queues_is_said_so() -> None:
+    found = asked("max_rate", {"ttft_p90_ms": 400.0})
     assert any("queues have no time" in said for said in found.warnings)
 
 

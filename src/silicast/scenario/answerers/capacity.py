@@ -40,10 +40,11 @@ class CapacityAnswerer(Answerer):
             except SilicastError as error:
                 if not fields:
                     raise
-                refused.append((fields, str(error)))
+                refused.append((fields, error))
         if not found:
             raise SilicastError(
                 f"none of {len(refused)} candidates can run: {refused[0][1]}",
+                kind=refused[0][1].kind,
                 field="workload.search.vary",
             )
         best = min(found, key=lambda each: each.rank)
@@ -51,7 +52,7 @@ class CapacityAnswerer(Answerer):
         if len(found) + len(refused) > 1:
             reply.why["candidates"] = [
                 *(each.summary() for each in sorted(found, key=lambda each: each.rank)),
-                *({"fields": fields, "refused": said} for fields, said in refused),
+                *({"fields": fields, "refused": str(said)} for fields, said in refused),
             ]
         return reply
 
