@@ -146,7 +146,7 @@ class Group:
         """Gives back the blocks of a sequence.
 
         Args:
-            keep: later ones may find what it has computed, until its blocks are needed.
+            keep: later ones may find its computed tokens, until its blocks are needed.
         """
         own, prefix = self.sequences, self.prefix
         held = int(own.held[request])
