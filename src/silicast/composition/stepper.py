@@ -75,7 +75,7 @@ class Stepper:
     >>> bool(run.start_ns[0] >= first.end_ns), stepper.now_ns == first.end_ns
     (True, True)
     >>> stepper.take(run, 40)
-    >>> stepper.now_ns == run.end_ns[39]
+    >>> bool(stepper.now_ns == run.end_ns[39])
     True
     """
 
