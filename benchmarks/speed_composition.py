@@ -4,7 +4,8 @@
 
 CPU seconds of this process, the smallest of several runs. A price is asked for three kinds of
 states: those that continuous batching comes to (requests arrive, are prefilled in chunks, decode
-and leave), the same ones again, and random ones, which hardly have a table or surface in common.
+and leave; prompts of very different lengths, several of which may start in one step), the same ones
+again, and random ones, which hardly have a table or surface in common.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ STATES = 2_000
 STEPS = 1000
 OPERATIONS = 4000
 REQUESTS = 400
+SERVED = 3000
+ARRIVALS = 0.45
+CHUNK = 8192
 BUDGET = {
     "program_ms": 20.0, "static_batch_ms": 5.0, "state_us": 40.0, "run_step_us": 5.0,
     "off_pct": 0.5,
@@ -113,6 +117,65 @@ def simulated_states(rng: np.random.Generator) -> list[State]:
     return found
 
 
+def served_states(rng: np.random.Generator) -> list[State]:
+    """What a scheduler asks for: prompts of 8 to 128k tokens, lognormal, that arrive at random and
+    share a budget of tokens a step; every tenth one continues a conversation that is cached.
+    """
+    found: list[State] = []
+    running: list[list[int]] = []
+    waiting: list[list[int]] = []
+    for _ in range(SERVED):
+        for _ in range(int(rng.poisson(ARRIVALS))):
+            prompt = int(np.clip(np.exp(rng.normal(6.6, 1.0)), 8, 1 << 17))
+            past = int(prompt * rng.random()) if rng.random() < 0.1 else 0
+            waiting.append([past, prompt, int(np.clip(np.exp(rng.normal(4.9, 0.8)), 2, 1000))])
+        cached = np.array([each[0] for each in running], dtype=np.int64)
+        left, chunks = CHUNK - len(cached), []
+        for each in waiting:
+            new = min(left, each[1] - each[0])
+            if new > 0:
+                each[0], left = each[0] + new, left - new
+                chunks.append((new, each[0]))
+        if chunks or len(cached):
+            found.append((chunks, cached))
+        running = [[c + 1, left, output - 1] for c, left, output in running if output > 1]
+        running += [each for each in waiting if each[0] == each[1]]
+        waiting = [each for each in waiting if each[0] < each[1]]
+    return found
+
+
+def kind_of(state: State) -> str:
+    prefill, _ = state
+    if not prefill:
+        return "decode"
+    past = "past" if any(new < total for new, total in prefill) else "fresh"
+    return f"{'several' if len(prefill) > 1 else 'one'}_{past}"
+
+
+def again_us(found: StepPrices, states: Sequence[State]) -> float:
+    """A state whose tables and surfaces are there."""
+    return smallest_s(lambda: price_all(found, states), 2) / len(states) * 1e6
+
+
+def served(model: StepModel) -> dict[str, float]:
+    """Each state the first time, tables and surfaces included; by kind, once these are there."""
+    states, found = served_states(np.random.default_rng(9)), StepPrices(model)
+    cold = smallest_s(lambda: price_all(found, states), 1)
+    kinds: dict[str, list[State]] = {}
+    for state in states:
+        kinds.setdefault(kind_of(state), []).append(state)
+    off, _ = errors(model, found, states[:: SERVED // 300])
+    each = {f"{kind}_us": again_us(found, some) for kind, some in sorted(kinds.items())}
+    short = [state[1] for state in states if len(state[1]) > 1][:50]
+    runs = smallest_s(lambda: [found.run(cached, 5) for cached in short], 3) / len(short)
+    return {
+        "cold_us": cold / len(states) * 1e6, "again_us": again_us(found, states), **each,
+        "run_of_5_us": runs * 1e6, "mean_off_pct": float(off.mean() * 100.0),
+        "p99_off_pct": float(np.quantile(off, 0.99) * 100.0),
+        "largest_off_pct": float(off.max() * 100.0),
+    }  # fmt: skip
+
+
 def program() -> dict[str, float]:
     nodes: list[Node] = []
     before: tuple[str, ...] = ()
@@ -157,7 +220,7 @@ def static_batch() -> dict[str, float]:
     return {"ms": smallest_s(some, 5) / 32 * 1e3}
 
 
-def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, float | str]:
+def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, object]:
     model = StepModel.of(deployment(case))
     rng, before = np.random.default_rng(5), peak_mb()
     found = StepPrices(model)
@@ -186,6 +249,7 @@ def prices(case: tuple[str, str, str, dict[str, int]]) -> dict[str, float | str]
         "mean_off_pct": float(off.mean() * 100.0),
         "largest_run_off_pct": worst * 100.0,
         "below_boost_pct": below * 100.0,
+        "served": served(model),
         "memory_mb": peak_mb() - before,
     }
 
@@ -239,13 +303,14 @@ def stepper() -> dict[str, float]:
 
     def serve() -> int:
         one, steps = Stepper(shared), 0
+        cached = np.zeros(0, dtype=np.int64)
         for number in range(200):
-            one.admit(str(number), 300 + number)
-            one.advance({str(number): 300 + number})
-            one.run(20)
+            prompt = 300 + number
+            one.step([(prompt, prompt)], cached)
+            cached = np.append(cached + 1, prompt)[-32:]
+            one.take(one.run(cached, 20), 20)
+            cached = cached + 20
             steps += 21
-            if number >= 32:
-                one.finish(str(number - 32))
         return steps
 
     steps = serve()

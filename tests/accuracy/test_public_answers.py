@@ -30,6 +30,7 @@ from silicast.validation.scorecard.suites import (
     end_to_end,
     graph,
     moe,
+    serving,
     silicon_sample,
     training_step,
 )
@@ -213,10 +214,11 @@ MODELS: Mapping[str, tuple[Callable[[Path], Sequence[Case]], Answer]] = {
     "graph": (graph.cases, graph.answer),
     "training-step": (training_step.cases, training_step.answer),
     "silicon-sample": (silicon_sample.cases, silicon_sample.answer),
+    "serving": (serving.cases, serving.answer),
 }
 MODELS_NOT_ASKABLE = {
     "training-step": "the engine fsdp runs fused layers; MosaicML ran eager code",
-    "silicon-sample": "no model answers the task serving yet",
+    "silicon-sample": "the closed form of a few clients; suite serving asks as a user does",
 }
 
 

@@ -20,8 +20,11 @@ SAMPLE_SLACK = 1.6
 FITS_ANEW = {"calibrated", "unseen", "ways"}
 """Suites that fit for every device that they score: minutes, whatever the sample."""
 
+SIMULATED = {"serving", "serving-throughput"}
+"""Suites that simulate seconds for a row."""
+
 SAMPLED = [
-    pytest.param(name, marks=pytest.mark.full) if name in FITS_ANEW else name
+    pytest.param(name, marks=pytest.mark.full) if name in FITS_ANEW | SIMULATED else name
     for name in sorted(suites())
 ]
 

@@ -20,7 +20,8 @@ from tests.architecture.source_tree import (
 # What each third-party package costs to import decides where it may stand.
 RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
-    "pyarrow": {"validation", "measurement"},
+    "pyarrow": {"validation", "measurement", "serving", "report"},
+    "matplotlib": {"report"},
     "torch": {"workload", "measurement"},
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch

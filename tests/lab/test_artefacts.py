@@ -204,8 +204,8 @@ def test_a_chain_that_cannot_be_is_refused(small: Path, old: str, new: str, name
 def test_a_stage_that_fails_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artefacts, "ROOT", tmp_path)
     with pytest.raises(SilicastError, match="ended with status 1"):
-        artefacts._traced("broken", "lab_that_is_not_there")
-    assert "No module named" in (tmp_path / "build/artefacts/broken.log").read_text()
+        artefacts._traced("judged", "lab_that_is_not_there")
+    assert "No module named" in (tmp_path / "build/artefacts/judged.log").read_text()
 
 
 def test_code_counts_without_comments_docstrings_and_layout(

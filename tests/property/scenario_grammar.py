@@ -108,7 +108,7 @@ def scenario(draw: Draw) -> dict[str, Any]:
     }
     tree |= {name: value for name, value in extras.items() if draw.random() < 0.25}
     if draw.random() < 0.05:
-        tree["speculative"] = {"method": "ngram", "k": 3}
+        tree["speculative"] = {"method": "ngram", "k": 3, "acceptance": 0.6}
     if task not in ("kernel", "collective", "workflow"):
         tree["model"] = copy.deepcopy(draw.choice(MODELS))
     return tree

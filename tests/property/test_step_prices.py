@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from silicast.composition.engine import find_engine
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.composition.step_prices import StepPrices
-from silicast.composition.stepper import Stepper
+from silicast.composition.stepper import Stepper, to_ns
 from silicast.hardware.catalog import find_device
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
@@ -103,41 +104,29 @@ def test_a_run_is_its_steps(case: Case) -> None:
         assert run.work_s == alone.work_s
 
 
-@given(
-    st.sampled_from(CASES[:3]), st.lists(st.integers(1, 600), min_size=1, max_size=5),
-    st.integers(1, 400), st.integers(1, 20),
-)  # fmt: skip
+NOBODY = np.zeros(0, dtype=np.int64)
+
+
+@given(st.sampled_from(CASES[:3]), st.integers(1, 600), st.integers(1, 40), st.data())
 @settings(max_examples=25, deadline=None)
-def test_a_stepper_keeps_its_sequences(
-    case: Case, prompts: list[int], chunk: int, steps: int
+def test_a_stepper_runs_what_it_said(
+    case: Case, prompt: int, steps: int, data: st.DataObject
 ) -> None:
-    stepper, left, ends = Stepper(prices(case)), {}, [0.0]
-    for number, prompt in enumerate(prompts):
-        stepper.admit(str(number), prompt)
-        left[str(number)] = prompt
-    while left:
-        name = next(iter(left))
-        new = min(chunk, left[name])
-        step = stepper.advance({name: new})
-        assert step.start_s >= ends[-1], "the device runs one step after the other"
-        assert step.end_s == step.start_s + step.price.pass_s
-        ends.append(step.end_s)
-        left[name] -= new
-        if not left[name]:
-            del left[name]
-    assert stepper.decoding == len(prompts)
-    before = [stepper.cached(str(number)) for number in range(len(prompts))]
-    run = stepper.run(steps)
-    assert run.start_s[0] >= ends[-1]
-    assert (run.start_s[1:] >= run.end_s[:-1]).all()
-    assert stepper.now_s == run.end_s[-1]
-    after = [stepper.cached(str(number)) for number in range(len(prompts))]
-    assert after == [each + steps for each in before]
-    for number in range(len(prompts)):
-        stepper.finish(str(number))
-        rest = range(number + 1, len(prompts))
-        assert [stepper.cached(str(each)) for each in rest] == after[number + 1 :]
-    assert stepper.decoding == 0
+    """To within the straight lines of a run; what is taken of it moves the clock."""
+    long, short = Stepper(prices(case)), Stepper(prices(case))
+    for stepper in (long, short):
+        first = stepper.step([(prompt, prompt)], NOBODY)
+        assert first.end_ns == first.start_ns + to_ns(first.price.pass_s)
+    run, cached = long.run(np.array([prompt, 70]), steps), np.array([prompt, 70])
+    assert long.now_ns == first.end_ns, "asking for a run does not run it"
+    assert (run.start_ns[1:] >= run.end_ns[:-1]).all()
+    count = data.draw(st.integers(1, steps))
+    for number in range(count):
+        step = short.step((), cached + number)
+        took = step.end_ns - first.end_ns
+        assert run.end_ns[number] - first.end_ns == pytest.approx(took, rel=2 * WITHIN)
+    long.take(run, count)
+    assert (long.started_ns, long.now_ns) == (run.start_ns[count - 1], run.end_ns[count - 1])
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-v0"])
@@ -147,37 +136,38 @@ def test_equal_steps_take_what_a_step_takes_with_its_host(engine: str) -> None:
         Deployment.of(find_model("Qwen2.5-0.5B"), find_device("H100"), find_engine(engine))
     )
     stepper = Stepper(StepPrices(model))
-    for name in "abcd":
-        stepper.admit(name, 256)
-        stepper.advance({name: 256}, decode=False)
-    steps = [stepper.advance() for _ in range(6)]
-    starts = [step.start_s for step in steps]
-    state = BatchStates.decode([256] * 4, np.arange(1, 7))
-    total = model.steps(state).total_s
+    cached = np.full(4, 256)
+    starts = [stepper.step((), cached + number).start_ns * 1e-9 for number in range(6)]
+    total = model.steps(BatchStates.decode([256] * 4, np.arange(1, 7))).total_s
     # from a start to the next: this step's pass and the next one's host work
     for index in range(1, 5):
         period = starts[index + 1] - starts[index]
         assert period == pytest.approx(float(total[index]), rel=WITHIN)
 
 
+def test_stages_take_turns() -> None:
+    """Batches follow each other through the stages: a period is the slowest stage's time."""
+    stepper = Stepper(prices(CASES[5]))
+    assert stepper.in_flight == 2
+    cached = np.full(8, 500)
+    steps = [stepper.step((), cached) for _ in range(8)]
+    slowest = max(map(to_ns, steps[0].price.stages_s))
+    whole = steps[0].end_ns - steps[0].start_ns
+    assert whole == pytest.approx(to_ns(steps[0].price.pass_s), abs=2)
+    for one, other in pairwise(steps[1:]):
+        period = other.end_ns - one.end_ns
+        assert slowest <= period <= whole
+
+
 def test_steppers_reject_what_cannot_run() -> None:
     stepper = Stepper(prices(CASES[0]))
     with pytest.raises(ValueError, match="an empty step"):
-        stepper.advance()
+        stepper.step((), NOBODY)
     with pytest.raises(ValueError, match="no sequence decodes"):
-        stepper.run(3)
-    with pytest.raises(ValueError, match="none is left"):
-        stepper.admit("a", 5, cached=5)
-    stepper.admit("a", 5, cached=2)
-    with pytest.raises(ValueError, match="takes part already"):
-        stepper.admit("a", 5)
-    with pytest.raises(ValueError, match="4 tokens of 3 that are left"):
-        stepper.advance({"a": 4})
-    with pytest.raises(KeyError):
-        stepper.advance({"b": 1})
-    assert stepper.cached("a") == 2, "a rejected step changes nothing"
-    with pytest.raises(KeyError):
-        stepper.finish("b")
+        stepper.run(NOBODY, 3)
+    with pytest.raises(ValueError, match="or no steps"):
+        stepper.run(np.array([5]), 0)
+    assert stepper.now_ns == 0, "a rejected step changes nothing"
 
 
 def test_an_error_is_that_of_the_full_composition() -> None:

@@ -29,7 +29,9 @@ HELP = (
     "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
 )
 
-PREDICT = ("infer", "graph", "compare", "explain", "diff", "kernel", "run", "batch")
+PREDICT = (
+    "infer", "serve", "capacity", "graph", "compare", "explain", "diff", "kernel", "run", "batch",
+)  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
 )  # fmt: skip

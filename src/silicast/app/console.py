@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
 
+LOOK_S = 0.2
+"""Between two looks at how far something is."""
+
 Advance = Callable[[int], None]
 """Called with how much is done as work goes on."""
 
@@ -102,6 +105,31 @@ def progress(title: str, count: int | None = None) -> Iterator[Advance]:
     finally:
         starter.cancel()
         bar.stop()
+
+
+@contextmanager
+def watched(title: str, count: int, done: Callable[[], int]) -> Iterator[None]:
+    """The same of work that does not call back: how far it is, is looked up as it goes on.
+
+    Args:
+        done: how much is done; called from another thread.
+    """
+    import threading
+
+    with progress(title, count) as advance:
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(LOOK_S):
+                advance(done())
+
+        watcher = threading.Thread(target=look, daemon=True)
+        if sys.stderr.isatty():
+            watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 @contextmanager

@@ -186,13 +186,21 @@ class Breakdown:
         """
         if self.model.machine.evidence.whole is not None:
             return "calibrated"
-        whole, reached = float(self.exposed_s.sum()), 0.0
+        reached, whole = 0.0, float(self.exposed_s.sum())
+        for tier, seconds in self.tier_seconds().items():
+            reached += seconds
+            if reached >= 0.5 * whole:
+                return tier
+        return "analytic"
+
+    def tier_seconds(self) -> dict[Tier, float]:
+        """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
+        found: dict[Tier, float] = {}
         for number in reversed(range(len(TIERS))):
             of_tier = self.times.exposed_s * (self.times.nodes.tiers == number)
-            reached += float(self._over_states(of_tier).sum())
-            if reached >= 0.5 * whole:
-                return TIERS[number]
-        return "analytic"
+            if seconds := float(self._over_states(of_tier).sum()):
+                found[TIERS[number]] = seconds
+        return found
 
     def sum(self, direction: Direction | None = None) -> Sum:
         """What adds up to the step's time, or to that of one direction with its launches."""

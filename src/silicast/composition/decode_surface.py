@@ -2,11 +2,13 @@
 
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through the number of sequences, their tokens and the longest. A surface evaluates the full model at
-sequences of which one is the longest and all others are alike, at the corners of a grid's cells as
-they are visited, and interpolates. Inside a cell it also evaluates lengths of several
-distributions, and points near the corners. Where the interpolation is not within
-:data:`TOLERANCE` of them, finer cells enclose the jump; where the distributions differ among
-themselves, every step of the cell is evaluated.
+sequences of which one is the longest and all others are alike, at the corners of a patch of cells
+at once when the first of them is visited, and interpolates inside a cell.
+
+Evaluated are the steps of a cell in whose middle the interpolation is not within :data:`TOLERANCE`
+of the full model, because a kernel's time jumps there; those of a part of a patch in whose middle
+lengths of several distributions differ; and those in which a window is shorter than some sequences
+and longer than others. One sequence alone is a row of a table by its length.
 """
 
 from __future__ import annotations
@@ -17,33 +19,45 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.node_times import Call, NodeGroup
-from silicast.composition.states import BatchStates
+from silicast.composition.call_values import (
+    CORNERS,
+    CallValues,
+    Clocks,
+    Corners,
+    Flags,
+    LengthTable,
+    Values,
+    between,
+    remember,
+)
+from silicast.composition.node_times import NodeGroup
 from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import KernelTimes
 from silicast.workload.symbols import DECODE_KV
 
 FAMILIES = frozenset(("attention_decode", "mla_decode"))
-TOKENS_OF_OCTAVE = 16
-"""Points of the coarsest grid in an octave of tokens."""
-RATIOS_OF_OCTAVE = 4
-"""Points of the coarsest grid in an octave of the longest sequence over the mean one."""
-CELLS = 1 << 15
-"""Cells that are remembered at most."""
-LEVELS = 4
-"""Grids, each twice as fine as the one before it: finer ones serve where a cell has a jump."""
+TOKENS_OF_OCTAVE = 32
+"""Cells in an octave of tokens."""
+RATIOS_OF_OCTAVE = 8
+"""Cells in an octave of the longest sequence over the mean one."""
+SIDE = 8
+"""Cells on each side of a patch."""
+PART = 4
+"""Cells on each side of the parts of a patch in whose middle distributions are compared."""
+SMALL_PART = 2
+"""The same of fewer sequences than :data:`SEVERAL`, each of which counts for more."""
+SEVERAL = 16
 TOLERANCE = 0.002
 """Largest error, at the points where a cell is checked, of a step that decodes."""
-FEW = 16
-"""Fewer sequences are evaluated: their split among the cores changes in jumps."""
-CORNERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))
-NEAR_CORNERS = ((0.15, 0.15), (0.15, 0.85), (0.85, 0.15), (0.85, 0.85))
-"""Places in a cell where it is checked beside its middle: jumps lie near a corner as well."""
+SHORT = 0.02
+"""Share of a window, over all sequences, that may lack keys where the longest has more."""
+CELLS = 1 << 15
+"""Cells that are remembered at most."""
+NUMBERS = 1 << 21
+"""Numbers in patches at most (16 MiB)."""
+FEW = 2
+"""Fewer sequences are rows of a table."""
 
-Values = tuple[float, ...]
-Corners = Sequence[Values]
 Distribution = Callable[[F64], F64]
 
 ALIKE: Distribution = np.ones_like
@@ -56,21 +70,6 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 """Quantiles -> lengths over their mean."""
 
 
-def values_of(call: Call, device: Device) -> F64:
-    """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
-    shares of cores and of memory, joules of the cores and of memory.
-    """
-    times = call.times
-    assert isinstance(times, KernelTimes)
-    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
-    moved = call.spread(demand.level_bytes["dram"])
-    shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
-    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
-    return np.concatenate(
-        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
-    )
-
-
 @final
 class DecodeSurface:
     """One group of attention nodes.
@@ -78,8 +77,9 @@ class DecodeSurface:
     Args:
         timer: prices the grid.
         members: places of the nodes.
-        device: a place in the grid of clocks -> the device at that clock, 0 = boost.
-        rest_s: that place, sequences -> what all other nodes of a decode step take.
+        device: clocks.
+        rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step
+            take.
     """
 
     def __init__(
@@ -87,21 +87,25 @@ class DecodeSurface:
         timer: Timer,
         group: NodeGroup,
         members: Sequence[int],
-        device: Callable[[int], Device],
+        device: Clocks,
         rest_s: Callable[[int, int], float],
     ) -> None:
-        self.timer, self.group, self.members = timer, group, tuple(members)
-        self._device, self._rest_s = device, rest_s
-        self._runs = [timer.nodes[index].count for index in members]
-        self._cells: dict[tuple[int, int, int, int, int], Corners | None] = {}
+        self.members = tuple(members)
+        self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
+        window = dict(timer.nodes[self.members[0]].op.dims).get("window", 0)
+        assert isinstance(window, int)
+        self._window = window
+        self._alone = LengthTable(self._of_lengths)
+        self._cells: dict[tuple[int, int, int, int], Corners | None] = {}
+        self._patches: dict[tuple[int, int, int, int], tuple[F64, Flags]] = {}
 
     @staticmethod
     def describes(timer: Timer, group: NodeGroup, index: int) -> bool:
-        """Whether a node is attention over all cached tokens of the sequences in decode."""
+        """Whether a node is attention over cached tokens of the sequences in decode."""
         op = timer.nodes[index].op
         symbols = [(name, dim) for name, dim in op.dims if isinstance(dim, str)]
-        sees_all = not dict(op.dims).get("window") and not op.variant.flag("chunked")
-        return group.family in FAMILIES and sees_all and symbols == [("kv_len", DECODE_KV)]
+        whole = not op.variant.flag("chunked")
+        return group.family in FAMILIES and whole and symbols == [("kv_len", DECODE_KV)]
 
     def at(self, place: int, cached: I64, tokens: int, longest: int) -> Values:
         """Values as of :func:`values_of`; they depend on the arguments alone.
@@ -111,114 +115,140 @@ class DecodeSurface:
             cached: tokens of each sequence without the new one.
             tokens: of all sequences, the new ones included; ``longest``: of the longest.
         """
-        for level in range(LEVELS):
-            number, step, right, up = _cell(len(cached), tokens, longest, level)
-            key = (place, len(cached), number, step, level)
-            if key not in self._cells:
-                if len(self._cells) >= CELLS:
-                    self._cells.clear()
-                self._cells[key] = self._checked(*key)
-            corners = self._cells[key]
-            if corners:
-                return _mean(corners, right, up)
-            if corners is None:
-                break
-        return self._evaluated(place, [cached])[0]
-
-    def _checked(
-        self, place: int, count: int, number: int, step: int, level: int
-    ) -> Corners | None:
-        """The corners of a cell; () where a finer one may do, None where none does."""
+        count = len(cached)
         if count < FEW:
+            return self._alone.at(place, longest)
+        corners, right, up = self._place(place, count, cached, tokens, longest)
+        if corners is None:
+            return self._calls.of_decode(place, cached)
+        return between(corners, right, up)
+
+    def expect(self, steps: Sequence[tuple[I64, int, int]]) -> None:
+        """Steps that are asked for next: those that are evaluated are evaluated together.
+
+        Args:
+            steps: cached tokens, tokens and the longest of each, as of :meth:`at`.
+        """
+        exact = [
+            cached
+            for cached, tokens, longest in steps
+            if len(cached) >= FEW
+            and self._place(0, len(cached), cached, tokens, longest)[0] is None
+        ]
+        self._calls.expect(exact)
+
+    def _place(
+        self, place: int, count: int, cached: I64, tokens: int, longest: int
+    ) -> tuple[Corners | None, float, float]:
+        """The corners of a step's cell, None where it is evaluated, and where in it it is."""
+        if self._is_cut(cached, longest):
+            return None, 0.0, 0.0
+        number, step, right, up = _cell(count, tokens, longest)
+        key = (place, count, number, step)
+        if key not in self._cells:
+            remember(self._cells, key, self._corners(*key), CELLS)
+        return self._cells[key], right, up
+
+    def _is_cut(self, cached: I64, longest: int) -> bool:
+        """Whether a window ends inside some sequences and beyond others."""
+        window = self._window
+        if not window or longest <= window:
+            return False
+        short = int(np.maximum(window - cached, 0).sum())
+        return short > SHORT * window * len(cached)
+
+    def _corners(self, place: int, count: int, number: int, step: int) -> Corners | None:
+        """The corners of a cell; None where interpolation does not hold."""
+        (column, x), (band, y) = divmod(number, SIDE), divmod(step, SIDE)
+        key = (place, count, column, band)
+        if key not in self._patches:
+            patch = self._patch(*key)
+            remember(self._patches, key, patch, NUMBERS // patch[0].size)
+        values, holds = self._patches[key]
+        if not holds[x, y]:
             return None
-        below, above = (_total(count, each, level) for each in (number, number + 1))
-        low, high = (_ratio(each, level) for each in (step, step + 1))
+        return [tuple(values[x + right, y + up].tolist()) for right, up in CORNERS]
 
-        def inside(right: float, up: float) -> tuple[int, float]:
-            return round(below + right * (above - below)), low + up * (high - low)
+    def _patch(self, place: int, count: int, column: int, band: int) -> tuple[F64, Flags]:
+        """Values at the corners of a patch of cells, shape (SIDE + 1, SIDE + 1, values), and
+        whether interpolation holds in each cell, shape (SIDE, SIDE).
+        """
+        places = range(SIDE + 1)
+        totals = np.array([_total(count, column * SIDE + each) for each in places])
+        ratios = np.array([_ratio(band * SIDE + each) for each in places])
+        wide, high = np.diff(totals), np.diff(ratios)
+        corners = (np.repeat(totals, SIDE + 1), np.tile(ratios, SIDE + 1))
+        middles = (np.repeat(totals[:-1] + wide // 2, SIDE), np.tile(ratios[:-1] + high / 2, SIDE))
+        part = SMALL_PART if count < SEVERAL else PART
+        some = np.arange(part // 2, SIDE, part)
+        where, other = np.repeat(some, len(some)), np.tile(some, len(some))
+        lists = np.concatenate(
+            [_sequences(count, at, ratio, ALIKE) for at, ratio in (corners, middles)]
+            + [_sequences(count, totals[where], ratios[other], of) for of in DISTRIBUTIONS]
+        )
+        found = self._calls.of(place, [()] * len(lists), list(lists))
+        first, last = len(corners[0]), len(corners[0]) + SIDE * SIDE
+        grid: F64 = found[:first].reshape(SIDE + 1, SIDE + 1, -1)
+        rest_s = self._rest_s(place, count)
+        apart = found[last:].reshape(len(DISTRIBUTIONS), len(some), len(some), -1)
+        alike = self._calls.near(apart, apart[0], rest_s, TOLERANCE).all(axis=0)
+        tokens = (lists[first:last].sum(axis=1) + count).reshape(SIDE, SIDE)
+        longest = (lists[first:last].max(axis=1) + 1).reshape(SIDE, SIDE)
+        right = ((tokens - totals[:-1, None]) / np.maximum(wide, 1)[:, None])[..., None]
+        up = ((longest * count / tokens - ratios[:-1]) / high)[..., None]
+        left, down = 1.0 - right, 1.0 - up
+        expected = left * (down * grid[:-1, :-1] + up * grid[:-1, 1:])
+        expected += right * (down * grid[1:, :-1] + up * grid[1:, 1:])
+        exact = found[first:last].reshape(SIDE, SIDE, -1)
+        holds: Flags = self._calls.near(expected, exact, rest_s, TOLERANCE)
+        return grid, holds & np.repeat(np.repeat(alike, part, axis=0), part, axis=1)
 
-        points = [(*inside(*corner), ALIKE) for corner in CORNERS]
-        points += [(*inside(0.5, 0.5), each) for each in DISTRIBUTIONS]
-        points += [(*inside(*near), ALIKE) for near in NEAR_CORNERS]
-        lists = [_sequences(count, *point) for point in points]
-        found = self._evaluated(place, lists)
-        rest_s, middle = self._rest_s(place, count), len(CORNERS)
-        corners, others = found[:middle], found[middle : middle + len(DISTRIBUTIONS)]
-        if not all(self._is_near(others[0], each, rest_s) for each in others):
-            return None
-        for cached, exact in zip(lists[middle:], found[middle:], strict=True):
-            *_, right, up = _cell(count, int(cached.sum()) + count, int(cached.max()) + 1, level)
-            if not self._is_near(_mean(corners, right, up), exact, rest_s):
-                return ()
-        return corners
-
-    def _is_near(self, found: Values, exact: Values, rest_s: float) -> bool:
-        """Whether the members' times are the same within the tolerance of a step."""
-        off_s, whole_s = 0.0, rest_s
-        for runs, one, other in zip(self._runs, found, exact, strict=False):
-            off_s, whole_s = off_s + runs * abs(one - other), whole_s + runs * other
-        return off_s <= TOLERANCE * whole_s
-
-    def _evaluated(self, place: int, lists: Sequence[I64]) -> list[Values]:
-        """The values of steps with the given cached tokens, by the full model."""
-        none = np.zeros(0, dtype=np.int64)
-        ends = np.cumsum([0, *(len(each) for each in lists)])
-        starts = np.zeros(len(ends), dtype=np.int64)
-        states = BatchStates(none, none, starts, np.concatenate(lists), ends)
-        boost, device = self._device(0), self._device(place)
-        rows = np.arange(len(lists))
-        call = self.timer.call(self.group, self.members, rows, states, {}, boost)
-        if place:
-            call = self.timer.slowed(call, device)
-        return [tuple(row) for row in values_of(call, device).T.tolist()]
+    def _of_lengths(self, place: int, lengths: range) -> F64:
+        lists = [np.array([length - 1]) for length in lengths]
+        return self._calls.of(place, [()] * len(lists), lists)
 
 
-def _sequences(count: int, tokens: int, ratio: float, of: Distribution) -> I64:
-    """Cached tokens of sequences, the longest first.
+def _sequences(count: int, tokens: I64, ratio: F64, of: Distribution) -> I64:
+    """Cached tokens of the sequences of several steps, the longest first, shape (steps, count).
 
     Args:
-        tokens: with the new ones.
+        count: of the sequences, two or more.
+        tokens: of each step, with the new ones.
         ratio: of the longest to the mean, as near to it as can be.
         of: how the others are distributed.
     """
     others = count - 1
-    longest = min(max(round(ratio * tokens / count), -(-tokens // count)), tokens - others)
-    if not others:
-        return np.array([longest - 1])
+    longest = np.maximum(np.rint(ratio * tokens / count), -(-tokens // count))
+    longest = np.minimum(longest, tokens - others)
     mean = (tokens - longest) / others
     shape = of((np.arange(others) + 0.5) / others)
     most = float(shape.max()) - 1.0
-    width = min(1.0, (longest / mean - 1.0) / most) if most > 0.0 else 0.0
-    lengths = mean + (mean - 1.0) * width * (shape - shape.mean())
-    found: I64 = np.diff(np.rint(np.cumsum(lengths)), prepend=0.0).astype(np.int64) - 1
-    return np.concatenate(([longest - 1], np.maximum(found, 0)))
+    width = np.minimum(1.0, (longest / mean - 1.0) / most) if most > 0.0 else 0.0 * mean
+    lengths = mean[:, None] + ((mean - 1.0) * width)[:, None] * (shape - shape.mean())
+    ends = np.rint(np.cumsum(lengths, axis=1))
+    found = np.maximum(np.diff(ends, prepend=0.0, axis=1) - 1.0, 0.0)
+    every: I64 = np.concatenate((longest[:, None] - 1.0, found), axis=1).astype(np.int64)
+    return every
 
 
-def _total(count: int, number: int, level: int) -> int:
+def _total(count: int, number: int) -> int:
     """Tokens at a point of the grid: at least one a sequence."""
-    points = TOKENS_OF_OCTAVE << level
-    return int(count * 2.0 ** (number / points)) if number > 0 else count + number
+    return int(count * 2.0 ** (number / TOKENS_OF_OCTAVE))
 
 
-def _ratio(step: int, level: int) -> float:
+def _ratio(step: int) -> float:
     """The longest over the mean at a point of the grid."""
-    return float(2.0 ** (step / (RATIOS_OF_OCTAVE << level)))
+    return float(2.0 ** (step / RATIOS_OF_OCTAVE))
 
 
-def _cell(count: int, tokens: int, longest: int, level: int) -> tuple[int, int, float, float]:
+def _cell(count: int, tokens: int, longest: int) -> tuple[int, int, float, float]:
     """Numbers of a cell's tokens and of its ratio of the longest, and where in it a step is."""
-    number = int(math.log2(tokens / count) * (TOKENS_OF_OCTAVE << level))
-    while (below := _total(count, number, level)) > tokens:
+    number = int(math.log2(tokens / count) * TOKENS_OF_OCTAVE)
+    while (below := _total(count, number)) > tokens:
         number -= 1
-    while (above := _total(count, number + 1, level)) <= tokens:
+    while (above := _total(count, number + 1)) <= tokens:
         number, below = number + 1, above
     ratio = max(longest * count / tokens, 1.0)
-    step = int(math.log2(ratio) * (RATIOS_OF_OCTAVE << level))
-    low, high = _ratio(step, level), _ratio(step + 1, level)
+    step = int(math.log2(ratio) * RATIOS_OF_OCTAVE)
+    low, high = _ratio(step), _ratio(step + 1)
     return number, step, (tokens - below) / (above - below), (ratio - low) / (high - low)
-
-
-def _mean(corners: Corners, right: float, up: float) -> Values:
-    left, down = 1.0 - right, 1.0 - up
-    s, t, u, v = left * down, left * up, right * down, right * up
-    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])

@@ -147,6 +147,8 @@ class MemoryTable(_Strict, frozen=True):
 
     Attributes:
         usable_fraction: share of the device's memory that it may fill by default.
+        fraction_of: a server's share is of the "device", for everything; of what is "empty" when it
+            starts, for weights and cache; or of what is "free" beside all else, for the cache.
         framework_gb: context, libraries, communication buffers and graphs, per device.
         page_tokens: tokens of one block of the KV cache.
         prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
@@ -156,8 +158,79 @@ class MemoryTable(_Strict, frozen=True):
     usable_fraction: float
     framework_gb: float
     page_tokens: int
+    fraction_of: Literal["device", "empty", "free"] = "device"
     prefill_chunk_tokens: int = 0
     process_gb: float = 0.0
+
+
+class BoardTable(_Strict, frozen=True):
+    """Defaults of a server that depend on the board.
+
+    Attributes:
+        from_gib: memory of the boards from which on it holds, 2^30 bytes.
+        not_on: beginnings of names of boards for which it does not.
+        max_sequences, step_tokens: as of :class:`ServingTable`; 0 = not said here.
+        graph_rows: sequences of the largest captured graph, as far as memory is set aside for it.
+        set_aside_mib: least memory that is set aside.
+    """
+
+    from_gib: float
+    not_on: list[str] = []
+    max_sequences: int = 0
+    step_tokens: int = 0
+    graph_rows: int = 0
+    set_aside_mib: float = 0.0
+
+
+class SetAsideTable(_Strict, frozen=True):
+    """Memory that a server leaves to results and graphs, from which its share follows; 2^20 bytes.
+
+    Attributes:
+        fixed_mib: in any case; ``token_mib``: on top, per new token of the largest step;
+            ``row_mib``: per sequence of the largest graph; ``group_row_mib``: likewise for each
+            group of attention_dp, where there are several; ``gpu_mib``: per device of a replica.
+    """
+
+    fixed_mib: float = 0.0
+    token_mib: float = 0.0
+    row_mib: float = 0.0
+    group_row_mib: float = 0.0
+    gpu_mib: float = 0.0
+
+
+class ServingTable(_Strict, frozen=True):
+    """How requests are scheduled, on the reference host where it is about times.
+
+    Attributes:
+        policy: name of a scheduling policy (:mod:`silicast.serving.engines`).
+        max_sequences: most that run at once, by default; of all groups of attention_dp where
+            ``shares_sequences``.
+        step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
+        blocks: of the KV cache; 0 = what fits.
+        boards: defaults that replace these; the last one that fits a board counts.
+        set_aside: what the share of memory follows from, where nobody states it.
+        front_us: what the front process, which takes one request after the other, does for one
+            before the scheduler knows it: HTTP, templates.
+        front_token_us: on top, per token of the prompt: tokenising.
+        back_us: from the end of a step until the client has its token: text, streaming.
+        log_sd: log standard deviation of these times between hosts and versions.
+        prefix_caching: prompts that begin alike share blocks by default.
+        options: further switches of the policy, by the engine's own names.
+    """
+
+    policy: str
+    max_sequences: int
+    step_tokens: int = 0
+    blocks: int = 0
+    shares_sequences: bool = False
+    boards: list[BoardTable] = []
+    set_aside: SetAsideTable | None = None
+    front_us: float = 0.0
+    front_token_us: float = 0.0
+    back_us: float = 0.0
+    log_sd: float = 0.5
+    prefix_caching: bool = False
+    options: dict[str, float | str] = {}
 
 
 @final
@@ -176,6 +249,7 @@ class Engine(_Strict, frozen=True):
         nvls: it lets the usual library reduce in an NVLink switch (NVLink SHARP).
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
+        serving: how it schedules requests; None = it serves none.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
@@ -200,6 +274,7 @@ class Engine(_Strict, frozen=True):
     options_on: dict[str, list[str]] = {}
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
+    serving: ServingTable | None = None
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}

@@ -8,6 +8,7 @@ measured               what takes it
 ``between_us``         Python between operations of a framework
 ``piece_us``           pieces of a pass whose graphs are piecewise
 ``step_us``, ``gap_us``, ``request_us``, ``token_us``, ``transport_us``   work between two steps
+``front_us``, ``front_token_us``, ``back_us``   an engine that serves, before and after its steps
 ``round_trip_us``      answers that the host waits for
 ``graph_launch_us``    between two passes of a bare framework that replays a graph
 ``launch_us``          nothing: kernels that were measured hold it
@@ -22,15 +23,16 @@ from typing import final
 
 import msgspec
 
-from silicast.composition.engine import Engine, HostTable
+from silicast.composition.engine import Engine, HostTable, ServingTable
 from silicast.core.calibrated import HostConstant
 from silicast.hardware.host import Host
 
 LAUNCHES = ("dispatch_us", "backward_us", "piece_us")
 BETWEEN = "between_us"
 WORK = ("step_us", "gap_us", "request_us", "token_us", "transport_us")
+SERVING = ("front_us", "front_token_us", "back_us")
 ROUND_TRIP, GRAPH_LAUNCH = "round_trip_us", "graph_launch_us"
-APPLIED = (*LAUNCHES, BETWEEN, *WORK, ROUND_TRIP, GRAPH_LAUNCH)
+APPLIED = (*LAUNCHES, BETWEEN, *WORK, *SERVING, ROUND_TRIP, GRAPH_LAUNCH)
 """Constants that a measured value of takes the place of."""
 
 
@@ -66,6 +68,7 @@ def with_measured_host(
     if not chosen:
         return WithMeasured(engine, ())
     values = {name: factor * each.value_us for name, each in chosen.items()}
+    serving = {name: values.pop(name) for name in SERVING if name in values}
     table = msgspec.structs.replace(engine.host, **_values(engine.host, values))
     spreads = {name: each.log_sd for name, each in chosen.items()}
     if GRAPH_LAUNCH in spreads:
@@ -76,14 +79,20 @@ def with_measured_host(
         # an engine has one of them on a device
         launch_log_sd=spreads.get(BETWEEN, _log_sd(table, LAUNCHES, spreads)),
     )
+    server = engine.serving
+    if server is not None and serving:
+        server = msgspec.structs.replace(server, **serving)
+        server = msgspec.structs.replace(server, log_sd=_log_sd(server, SERVING, spreads))
     used = tuple(chosen.values())
-    return WithMeasured(msgspec.structs.replace(engine, host=table), used)
+    return WithMeasured(msgspec.structs.replace(engine, host=table, serving=server), used)
 
 
 def _takes(engine: Engine, constant: str) -> bool:
     """Whether an engine has a use for a constant."""
     if constant == GRAPH_LAUNCH:
         return engine.kind == "framework" and engine.launch.decode == "graph"
+    if constant in SERVING:
+        return engine.serving is not None
     return constant in APPLIED
 
 
@@ -97,7 +106,20 @@ def _values(host: HostTable, measured: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def _log_sd(host: HostTable, names: Sequence[str], measured: dict[str, float]) -> float:
+def constant_us(engine: Engine, name: str) -> float:
+    """A constant of an engine's host, microseconds; 0 where it has none.
+
+    >>> from silicast.composition.engine import find_engine
+    >>> constant_us(find_engine("torch-eager"), "front_us")
+    0.0
+    """
+    found: float = getattr(engine.serving if name in SERVING else engine.host, name, 0.0)
+    return found
+
+
+def _log_sd(
+    host: HostTable | ServingTable, names: Sequence[str], measured: dict[str, float]
+) -> float:
     """Of the sum of constants that all err by their own: each by its share, the unmeasured by the
     engine's.
     """

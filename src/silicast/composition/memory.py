@@ -1,4 +1,4 @@
-"""Device memory of a static batch: weights, KV cache, activations and framework, per device."""
+"""Device memory: weights, KV cache, activations and framework, per device."""
 
 from __future__ import annotations
 
@@ -93,3 +93,26 @@ def static_batch_memory(
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
     )
+
+
+def cache_capacity_bytes(
+    deployment: Deployment, step_tokens: int, sequences: int, share: float = 0.0
+) -> int:
+    """Bytes that a server may fill with its KV cache on one device; below 0 = the rest alone does
+    not fit.
+
+    Args:
+        step_tokens: new tokens of its largest step; ``sequences``: rows of logits of that step.
+        share: of memory, in place of ``usable_fraction``.
+    """
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    precision, memory = deployment.precision, deployment.engine.memory
+    whole, share = deployment.device.dram.capacity_bytes, share or memory.usable_fraction
+    framework = deployment.machine.framework_gb * GB
+    weights = weight_bytes(model, plan, precision, policy=policy)
+    if memory.fraction_of == "empty":
+        return round((whole - framework) * share) - weights
+    results = activation_bytes(model, plan, precision, step_tokens, sequences, policy)
+    if memory.fraction_of == "free":
+        return round((whole - framework - weights - results) * share)
+    return round(whole * share) - weights - results - round(framework)

@@ -50,6 +50,11 @@ def ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64
     repeat = len(ops)
     if repeat == 1 and len(rows) == 1:
         sizes = {n: v for n, v in ops[0].dims if n not in lengths and not isinstance(v, str)}
+        if counts[0] == 1:  # one sequence is a number, which is quicker and has the same bits
+            alone: dict[str, Any] = {"batch": 1, **sizes}
+            for name, values in lengths.items():
+                alone[name] = int(values[offsets[rows[0]]])
+            return OpBatch(ops[0].family, ops[0].variant, alone, numbers=True)
         ends = np.array([0, counts[0]])
         one: dict[str, Any] = {**lengths, **sizes}
         return OpBatch(ops[0].family, ops[0].variant, one, ends, frozenset(lengths), numbers=True)

@@ -3,44 +3,55 @@
 Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
 take is looked up in a table, filled by the full model in blocks of values as they occur, so that
 nothing is interpolated. Attention over cached tokens is a surface
-(:mod:`~silicast.composition.decode_surface`); attention in prefill is evaluated. Clock and power
-are a state of each step: its own mix of work sets the clock; below boost, times are taken between
-neighbouring clocks of a grid.
+(:mod:`~silicast.composition.decode_surface`), and so are prompts without a past
+(:mod:`~silicast.composition.prefill_surface`); sequences in prefill that have a past are evaluated.
+Clock and power are a state of each step: its own mix of work sets the clock; below boost, times are
+taken between neighbouring clocks of a grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import final
 
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
+from silicast.composition.call_values import Values, remember, values_of
 from silicast.composition.clock import held_clock
 from silicast.composition.concurrency import pair_s, slowdown
-from silicast.composition.decode_surface import DecodeSurface, values_of
+from silicast.composition.decode_surface import DecodeSurface
+from silicast.composition.deployment import Deployment
 from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
-from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
-from silicast.composition.step_tables import FIRST, StepTables, one_state, remember
+from silicast.composition.prefill_surface import PrefillSurface
+from silicast.composition.step import StepModel, step_model
+from silicast.composition.step_tables import (
+    REMEMBERED,
+    StepTables,
+    called,
+    middle_state,
+    one_state,
+    symbol_of,
+)
 from silicast.composition.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.power import place_of, slower, weight_of
-from silicast.workload.op import Affine
-from silicast.workload.symbols import CROSS_KV, DECODE_KV, DECODE_LONGEST, PREFILL_KV, PREFILL_Q
+from silicast.workload.op import Op
+from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
+KEPT = 4
+"""Deployments whose prices are kept; each takes tens of megabytes."""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
-
-_RAGGED = frozenset((PREFILL_Q, PREFILL_KV, DECODE_KV, CROSS_KV))
 
 
 @final
@@ -113,7 +124,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and the grid of clocks: within half a percent of a step in nearly all states.
+    cached tokens and of prompts, and the grid of clocks: within half a percent of a step in nearly
+    all states.
 
     Args:
         model: of an engine's steps.
@@ -134,6 +146,8 @@ class StepPrices:
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
         self._exact: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
         self._surfaces: list[DecodeSurface] = []
+        self._prefills: list[PrefillSurface] = []
+        self._runs = [(node.stage, node.count) for node in self.graph.nodes]
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._tables = StepTables(model, self._parts, self._device)
@@ -153,31 +167,40 @@ class StepPrices:
         exact: list[tuple[NodeGroup, list[int]]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
-            smooth: list[int] = []
+            smooth: dict[Op, list[int]] = {}
             for index in members:
                 if DecodeSurface.describes(self.timer, group, index):
-                    smooth.append(index)
+                    smooth.setdefault(self.graph.nodes[index].op, []).append(index)
                 else:
-                    by_symbol.setdefault(self._symbol(index), []).append(index)
+                    by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
+            if not prefill:
+                self._surfaces += [
+                    DecodeSurface(self.timer, group, alike, self._device, self._rest_s)
+                    for alike in smooth.values()
+                ]
             for symbol, alike in by_symbol.items():
                 if symbol == "?":
-                    exact.append((group, alike))
+                    exact += self._lengthy(group, alike)
                 elif prefill or group.phase != "prefill":
                     parts.setdefault(symbol, []).append((group, alike))
-            if smooth and not prefill:
-                self._surfaces.append(
-                    DecodeSurface(self.timer, group, smooth, self._device, self._rest_s)
-                )
         self._parts[prefill], self._exact[prefill] = parts, exact
 
-    def _symbol(self, index: int) -> str:
-        """The symbol of a node's sizes, "" = numbers alone, "?" = lengths, or several symbols."""
-        dims = [dim for _, dim in self.graph.nodes[index].op.dims]
-        named = {dim.symbol if isinstance(dim, Affine) else dim for dim in dims}
-        symbols = {name for name in named if isinstance(name, str)}
-        if len(symbols) > 1 or symbols & _RAGGED or any(isinstance(dim, tuple) for dim in dims):
-            return "?"
-        return symbols.pop() if symbols else ""
+    def _lengthy(
+        self, group: NodeGroup, members: Sequence[int]
+    ) -> Iterator[tuple[NodeGroup, list[int]]]:
+        """Nodes of several lengths, by op: those of prompts as surfaces, which are kept; the others
+        are given.
+        """
+        by_op: dict[Op, list[int]] = {}
+        for index in members:
+            by_op.setdefault(self.graph.nodes[index].op, []).append(index)
+        for alike in by_op.values():
+            if PrefillSurface.describes(self.timer, group, alike[0]):
+                self._prefills.append(
+                    PrefillSurface(self.timer, group, alike, self._device, self._prompts_rest_s)
+                )
+            else:
+                yield group, alike
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -199,7 +222,8 @@ class StepPrices:
         if share < 1.0:
             place = place_of(share)
             weight = float(weight_of(place, share))  # type: ignore[arg-type]
-            fast, slow = (self._at(at, step) for at in (place, place + 1))
+            fast = self._at(place, step) if place else [waits_s, *sums]
+            slow = self._at(place + 1, step)
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
 
@@ -210,28 +234,38 @@ class StepPrices:
             decode_kv: cached tokens of each sequence before the first step.
         """
         known: dict[int, StepPrice] = {}
+        first = self._step((), decode_kv, elsewhere)
+        steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def at(step: int) -> StepPrice:
-            if step not in known:
-                known[step] = self.price((), decode_kv + step, elsewhere)
-            return known[step]
+        def state(number: int) -> _Step:
+            cached = decode_kv + number
+            if not steady:
+                return self._step((), cached, elsewhere)
+            seen = first.seen + number * len(cached)  # what tables hold is the same in all steps
+            return replace(first, cached=cached, seen=seen, longest=first.longest + number)
 
-        leaps = [*range(0, steps - 1, LONGEST_LEAP), steps - 1]
-        open_leaps = list(pairwise(leaps))
-        at(0), at(steps - 1)
-        while open_leaps:  # halved until its middle lies on the line between its ends
-            first, last = open_leaps.pop()
-            line = (at(first).pass_s + at(last).pass_s) / 2.0
-            if last - first < 2:
-                continue
-            middle = (first + last) // 2
-            line += (at(last).pass_s - at(first).pass_s) * ((middle - first) / (last - first) - 0.5)
-            if abs(at(middle).pass_s - line) > STRAIGHT * line:
-                open_leaps += [(first, middle), (middle, last)]
+        def learn(numbers: Iterable[int]) -> None:
+            asked = {number: state(number) for number in numbers if number not in known}
+            for each in self._surfaces:
+                each.expect([(s.cached, s.seen, s.longest) for s in asked.values()])
+            for number, step in asked.items():
+                known[number] = self._priced(step)
+
+        leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
+        if not leaps:
+            learn([0])
+        while leaps:  # halved until its middle lies on the line between its ends
+            learn(number for low, high in leaps for number in (low, (low + high) // 2, high))
+            leaps = [half for leap in leaps for half in _bent(leap, known)]
         knots = sorted(known)
-        rows = [(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots]
-        each_step = np.arange(steps)
-        table = np.stack([np.interp(each_step, knots, row) for row in np.array(rows).T])
+        rows = zip(
+            *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
+        )
+        if len(knots) == steps:
+            table = np.array(list(rows))
+        else:
+            each_step = np.arange(steps)
+            table = np.array([np.interp(each_step, knots, row) for row in rows])
         return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
 
     def error(
@@ -245,9 +279,9 @@ class StepPrices:
         key = tuple(number.bit_length() for number in numbers)
         found = self._errors.get(key)
         if found is None:
-            times = self.model.steps(_middle_state(key))
+            times = self.model.steps(middle_state(key))
             total = Breakdown(self.model, times, np.ones(1)).sum()
-            found = remember(self._errors, key, self.model.uncertainty.of(total))
+            found = remember(self._errors, key, self.model.uncertainty.of(total), REMEMBERED)
         return found
 
     def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
@@ -259,17 +293,13 @@ class StepPrices:
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
             return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
-        state = one_state(prefill, decode_kv, elsewhere)
-        symbols, tokens = self.timer.symbols(state), int(state.tokens[0])
-        values = tuple(int(symbols[s][0]) if s else 0 for s in self._parts[starts])
+        symbols = self.timer.symbols_of_one(prefill, count, longest, elsewhere)
+        tokens = count + symbols[PREFILL_TOKENS]
+        values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
-        calls = tuple(
-            self.timer.call(group, members, FIRST, state, symbols, self._boost)
-            for group, members in exact
-            if group.phase != "decode" or count
-        )
+        calls = called(self.timer, exact, one_state(prefill, decode_kv, elsewhere)) if exact else ()
         if not starts:
-            remember(self._decodes, key, (values, launches))
+            remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
 
     def _at(self, place: int, step: _Step) -> list[float]:
@@ -278,40 +308,39 @@ class StepPrices:
             place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
         sums = list(fixed.sums)
-        parts: list[tuple[tuple[int, ...], Sequence[float]]] = [
-            (each.members, each.at(place, step.cached, step.seen, step.longest))
-            for each in (self._surfaces if step.longest else ())
-        ]
-        device = self._device(place)
-        for call in step.calls:
-            slowed = self.timer.slowed(call, device) if place else call
-            parts.append((tuple(call.members), values_of(slowed, device)[:, 0].tolist()))
-        waits_s, shared = (
-            0.0,
-            bool(self._by_lengths) and bool(step.prefill) and len(step.cached) > 0,
-        )
-        nodes = self.graph.nodes
+        parts: list[tuple[tuple[int, ...], Values]] = []
+        if step.longest:
+            for decoding in self._surfaces:
+                values = decoding.at(place, step.cached, step.seen, step.longest)
+                parts.append((decoding.members, values))
+        if step.prefill:
+            parts += [(each.members, each.at(place, step.prefill)) for each in self._prefills]
+        if step.calls:
+            device = self._device(place)
+            for call in step.calls:
+                slowed = self.timer.slowed(call, device) if place else call
+                found = values_of(slowed, device)[:, 0].tolist()
+                parts.append((tuple(call.members), tuple(found)))
         for members, values in parts:
             size = len(members)
             for row, index in enumerate(members):
-                node = nodes[index]
-                sums[node.stage] += values[row] * node.count
-                sums[-2] += values[3 * size + row] * node.count
-                sums[-1] += values[4 * size + row] * node.count
-        if shared or not step.launches.free:
-            nodes_s = fixed.nodes_s.copy()
-            for members, values in parts:
-                nodes_s[list(members)] = values[: len(members)]
-            if shared:
-                self._share_lengths(parts, sums, nodes_s)
-            waits_s = self._waits_s(step.launches, nodes_s)
-        return [waits_s, *sums]
+                stage, runs = self._runs[index]
+                sums[stage] += values[row] * runs
+                sums[-2] += values[3 * size + row] * runs
+                sums[-1] += values[4 * size + row] * runs
+        shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
+        if not shared and step.launches.free:
+            return [0.0, *sums]
+        nodes_s = fixed.nodes_s.copy()
+        for members, values in parts:
+            for index, seconds in zip(members, values, strict=False):
+                nodes_s[index] = seconds
+        if shared:
+            self._share_lengths(parts, sums, nodes_s)
+        return [self._waits_s(step.launches, nodes_s), *sums]
 
     def _share_lengths(
-        self,
-        parts: Sequence[tuple[Sequence[int], Sequence[float]]],
-        sums: list[float],
-        nodes_s: F64,
+        self, parts: Sequence[tuple[tuple[int, ...], Values]], sums: list[float], nodes_s: F64
     ) -> None:
         """Takes off what attention of two kinds hides in one call."""
         shares = {
@@ -333,6 +362,13 @@ class StepPrices:
         ones = np.ones(sequences, dtype=np.int64)
         step = self._step((), ones, -1)
         return sum(self._tables.at(place, step.values, sequences, -1, prefill=False).sums[:-2])
+
+    def _prompts_rest_s(self, place: int, prompts: int, tokens: int) -> float:
+        """What nodes beside those of sequences take in a step that is prefill alone."""
+        each = [(tokens // prompts, tokens // prompts)] * prompts
+        symbols = self.timer.symbols_of_one(each, 0, 0, -1)
+        values = tuple([symbols[s] if s else 0 for s in self._parts[True]])
+        return sum(self._tables.at(place, values, tokens, -1, prefill=True).sums[:-2])
 
     def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
         """What the device waits for launches."""
@@ -359,12 +395,20 @@ class StepPrices:
         return slower(self._boost, place)
 
 
-def _middle_state(key: tuple[int, ...]) -> BatchStates:
-    """A state whose numbers have the bits of ``key``, near the geometric middle of each."""
-    starts, new, seen, decoding, cached, beside = (
-        round(2.0 ** (bits - 0.5)) if bits else 0 for bits in key
-    )
-    each = max(new // max(starts, 1), 1)
-    pairs = [(each, max(seen // max(starts, 1), each))] * starts
-    lengths = np.full(decoding, cached // max(decoding, 1), dtype=np.int64)
-    return one_state(pairs, lengths, beside - 1)
+def _bent(leap: tuple[int, int], known: Mapping[int, StepPrice]) -> list[tuple[int, int]]:
+    """The halves of a leap whose middle is not on the line between its ends."""
+    low, high = leap
+    if high - low < 2:
+        return []
+    middle = (low + high) // 2
+    one, other = known[low].pass_s, known[high].pass_s
+    line = one + (other - one) * ((middle - low) / (high - low))
+    if abs(known[middle].pass_s - line) <= STRAIGHT * line:
+        return []
+    return [(low, middle), (middle, high)]
+
+
+@lru_cache(maxsize=KEPT)
+def step_prices(deployment: Deployment) -> StepPrices:
+    """The prices of a deployment's steps: what one simulation filled, the next one finds."""
+    return StepPrices(step_model(deployment))

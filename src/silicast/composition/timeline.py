@@ -53,6 +53,16 @@ class Launches:
         """Whether the device never waits."""
         return not (self.each_s.any() or self.reads.any())
 
+    @cached_property
+    def issued_s(self) -> F64:
+        """When a host that waits for nothing has launched each, shape (m,)."""
+        return np.cumsum(self.each_s)
+
+    @cached_property
+    def ahead(self) -> bool:
+        """Whether the host launches everything without a look at the device."""
+        return not (self.in_line or self.reads.any())
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -160,10 +170,10 @@ def device_waits(duration_s: F64, launches: Launches) -> F64:
 
 def total_wait_s(duration_s: F64, launches: Launches) -> F64:
     """Sum of :func:`device_waits` over all executions, shape (n,)."""
-    if launches.in_line or launches.reads.any() or not len(duration_s):
+    if not launches.ahead or not len(duration_s):
         return rows_summed(device_waits(duration_s, launches))
     before = np.cumsum(duration_s, axis=0) - duration_s
-    late: F64 = (np.cumsum(launches.each_s)[:, None] - before).max(axis=0)
+    late: F64 = (launches.issued_s[:, None] - before).max(axis=0)
     return late
 
 

@@ -205,6 +205,37 @@ class Timer:
             DECODE_LONGEST: states.decode_longest,
         }
 
+    def symbols_of_one(
+        self, prefill: Sequence[tuple[int, int]], decoding: int, longest: int, elsewhere: int
+    ) -> dict[str, int]:
+        """:meth:`symbols` of one state, as numbers.
+
+        Args:
+            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+            decoding: sequences in decode; ``longest``: tokens of the longest, with the new one.
+            elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
+        """
+        new = total = most = 0
+        for own, seen in prefill:
+            new, total, most = new + own, total + seen, max(most, own)
+        tokens = new + decoding
+        launch = self.machine.engine.launch
+        replays = (launch.prefill if prefill else launch.decode) != "stream"
+        if len(self.captured) and replays and tokens <= self.captured[-1]:
+            tokens = int(self.captured[self.captured.searchsorted(tokens)])
+        groups = self.graph.plan.attention_dp
+        return {
+            TOKENS: tokens,
+            ALL_TOKENS: groups * tokens if elsewhere < 0 else tokens + elsewhere,
+            LOGIT_ROWS: len(prefill) + decoding,
+            PREFILL_KV_TOKENS: total,
+            PREFILL_TOKENS: new,
+            PREFILL_SEQUENCES: len(prefill),
+            PREFILL_LONGEST: most,
+            DECODE_TOKENS: decoding,
+            DECODE_LONGEST: longest,
+        }
+
     def symbols_of(self, members: Sequence[int]) -> tuple[str, ...]:
         """The symbols that the sizes of some nodes are made of."""
         found: dict[str, None] = {}

@@ -65,12 +65,32 @@ class Sample:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that takes time beside others of its kind, on no track of its own: a request.
+
+    Attributes:
+        process: under which it is drawn; ``kind``: name of the group.
+        number: of the thing; spans of one number nest, those that lie in it after it.
+    """
+
+    process: str
+    kind: str
+    number: int
+    name: str
+    start_ps: int
+    end_ps: int
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@final
 @dataclass(frozen=True)
 class Trace:
     """A predicted timeline.
 
     Attributes:
         title: what ran.
+        spans: outer ones before those inside.
         total_ps: its end; no slice ends later.
         about: what to know of it.
     """
@@ -81,6 +101,7 @@ class Trace:
     samples: tuple[Sample, ...]
     total_ps: int
     about: Mapping[str, Any] = field(default_factory=dict)
+    spans: tuple[Span, ...] = ()
 
 
 @final

@@ -28,7 +28,7 @@ from silicast.measurement.calibrate_kernels import (
     checked_kernels,
     fit_kernels,
 )
-from silicast.measurement.calibrate_runs import FEWEST, checked_runs, fit_runs
+from silicast.measurement.calibrate_runs import FEWEST, MOVING, fit_runs, untold
 from silicast.measurement.cases import Case
 from silicast.measurement.cross_validation import (
     CHOSEN,
@@ -46,6 +46,7 @@ from silicast.measurement.dataset import (
     dataset_device,
     read_dataset,
 )
+from silicast.measurement.measured_runs import checked_runs, is_served
 from silicast.measurement.rejected_rows import RejectedRows
 from silicast.measurement.scoring import Scored, TrialFolder, scored, trial_folder, why_not_scored
 
@@ -194,7 +195,7 @@ def calibrate(
         source=f"{source}: {fitted.count} rows" + (" (others held out)" if out else ""),
         left_out=accuracy,
     )
-    notes += [*dataset.lines(), *unused, *_too_few(fitted)]
+    notes += [*dataset.lines(), *unused, *_too_few(fitted), *untold(calibration)]
     unscored = _unscored(out or rows, rejected, all_rows=out is None)
     return CalibrationResult(calibration.signed, rejected, before, notes, unscored)
 
@@ -372,7 +373,13 @@ def _too_few(rows: _Rows) -> list[str]:
         )
     for name, cases in rows.runs.items():
         count = len({case.identity for case in cases})
-        if count < FEWEST:
+        if count < MOVING and any(map(is_served, cases)):
+            notes.append(
+                f"{name}: {len(cases)} times of {count} run{'' if count == 1 else 's'} are fitted, "
+                f"and nothing checks the fit: {MOVING} runs cross-validate it, and silicast "
+                "validate --measured scores others"
+            )
+        elif count < FEWEST:
             notes.append(
                 f"{name}: {count} run{'' if count == 1 else 's'} of whole models; a calibration "
                 f"needs at least {FEWEST}"

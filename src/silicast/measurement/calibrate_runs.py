@@ -9,12 +9,14 @@ is solved by the Gauss-Newton method on full predictions; what the runs do not d
 prior. Which of x are fitted at all (none, the host, the kernels, or both) is chosen by
 cross-validation, a model at a time where there are several. If no choice is better, only the
 interval changes. The reported errors are those that decided the choice, so slightly too low.
+
+A run of serving has several times: TTFT tells of the engine's front and back, TPOT of its steps. A
+few such runs are fitted too, all of x and unchecked, and the interval of composition stays.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -22,28 +24,29 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.engine import Engine
+from silicast.composition.engine import engine_names, find_engine
 from silicast.composition.error_correlation import constants as spreads
 from silicast.composition.machine import IN_LINE
-from silicast.composition.measured_host import BETWEEN, LAUNCHES, with_measured_host
+from silicast.composition.measured_host import (
+    BETWEEN,
+    LAUNCHES,
+    SERVING,
+    constant_us,
+    with_measured_host,
+)
 from silicast.composition.uncertainty import mode_of
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope
-from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
-from silicast.measurement.calibrate_kernels import SCALE, WRONG_UNIT
-from silicast.measurement.cases import TIMES_OF_RUNS, TOTALS, Case, run_cases
-from silicast.measurement.dataset import DatasetRow
-from silicast.measurement.records import RunRow
-from silicast.measurement.rejected_rows import RejectedRows
+from silicast.measurement.cases import Case
+from silicast.measurement.measured_runs import THROUGHPUT, engine_of, is_served
 from silicast.measurement.scoring import Scored, TrialFolder, scored
-from silicast.scenario.chosen_engine import chosen_engine
+from silicast.measurement.served_estimates import ServedEstimates
 from silicast.scenario.decode import decode
 from silicast.scenario.measured import kind_of_run
-from silicast.scenario.resolve import find_any_device
 
 FEWEST = 3
 """Runs of an engine from which on their scatter sets the interval of further runs."""
@@ -53,6 +56,10 @@ MOST = 120
 """Times of runs that are fitted; more are thinned out evenly."""
 STEP = 0.1
 """Change of a log by which derivatives are taken."""
+STEP_OF_SERVING = 0.3
+"""Likewise of simulations, which jump where another prompt joins a step."""
+SLOPES_OF_SERVING = 2
+"""Rounds in which derivatives of simulations are taken; further rounds use the last ones."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
 """Most rounds, the change of a log at which they end, and its largest change in a round."""
 NOISE_FLOOR, FIRST_NOISE = 0.02, 0.05
@@ -91,60 +98,34 @@ class FittedRuns:
     cross_validated: list[Scored]
 
 
-def checked_runs(
-    rows: Sequence[DatasetRow[RunRow]], device: Device, named: str, rejected: RejectedRows
-) -> tuple[dict[str, list[Case]], list[str]]:
-    """Predicted times of runs by engine, and notes on unused times; incredible rows are added to
-    ``rejected``.
-    """
-    cases: list[Case] = []
-    unused: Counter[str] = Counter()
-    for each in rows:
-        try:
-            found = [c for c in run_cases(each, named) if c.metric in (*TIMES_OF_RUNS, *TOTALS)]
-            other = find_any_device(found[0].tree["device"], each.file.parent) if found else device
-        except SilicastError as error:
-            rejected.add(f"are not understood: {error}", each.number, each.file)
-            continue
-        if other.name != device.name:
-            rejected.add(f"are of another device ({other.name})", each.number, each.file)
-            continue
-        unused["no time of a step was measured"] += not found
-        cases += found
-    kept: dict[str, list[Case]] = {}
-    for row in scored(cases):
-        case = row.case
-        if not row.answered:
-            unused[row.reason] += 1
-        elif not 1.0 / SCALE < case.measured / row.estimate < SCALE:
-            rejected.add(WRONG_UNIT, case.number, case.file)
-        else:
-            kept.setdefault(_engine(case).name, []).append(case)
-    notes = [
-        f"{count} time{'' if count == 1 else 's'} of runs not used: {why}"
-        for why, count in (+unused).items()
-    ]
-    return dict(sorted(kept.items())), notes
-
-
 def fit_runs(
     cases: Sequence[Case], device: Device, base: Calibration, folder: TrialFolder
 ) -> FittedRuns | None:
-    """Fit to the times of one engine's runs; None for fewer than :data:`FEWEST` runs.
+    """Fit to the times of one engine's runs; None for fewer than :data:`FEWEST` runs, unless they
+    served.
 
     Args:
         base: calibration of kernels and host that the predictions of the runs use.
     """
-    if len({case.identity for case in cases}) < FEWEST:
+    if len({case.identity for case in cases}) < FEWEST and not any(map(is_served, cases)):
         return None
     thinned = [cases[i] for i in np.linspace(0, len(cases) - 1, min(len(cases), MOST)).astype(int)]
     return _Fit(thinned, device, base, folder).result()
 
 
-def _engine(case: Case) -> Engine:
-    scenario = decode(dict(case.tree), folder=case.folder)
-    options = ("attention", "autocast")
-    return chosen_engine(scenario, options)[0]
+def untold(calibration: Calibration) -> list[str]:
+    """Constants of engines that served which runs do not tell, a line each engine."""
+    found = []
+    for model in calibration.models:
+        if "serving" not in model.tasks or model.engine not in engine_names():
+            continue
+        engine = find_engine(model.engine)
+        known = {each.constant for each in calibration.constants if each.engine == model.engine}
+        kept = [n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0]
+        if kept:
+            names = ", ".join(kept)
+            found.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
+    return found
 
 
 @final
@@ -156,26 +137,37 @@ class _Fit:
     ) -> None:
         self.cases, self.device, self.folder = cases, device, folder
         self.base = [folder.file(base)]
-        self.engine = _engine(cases[0])
+        self.engine = engine_of(cases[0])
         self.mode = mode_of(self.engine)
         self.usual = spreads()[f"{self.mode}.composition_log_sd"]
         scenarios = [decode(dict(case.tree), folder=case.folder) for case in cases]
         self.tasks = sorted({kind_of_run(each) for each in scenarios})
         stated = {case.version for case in cases}
         self.version = stated.pop() if len(stated) == 1 else ""
-        host = with_measured_host(self.engine, base.constants, Host(), None).engine.host
+        known = with_measured_host(self.engine, base.constants, Host(), None).engine
+        host, server = known.host, known.serving
+        self._served = any(map(is_served, cases))
+        self._step = STEP_OF_SERVING if self._served else STEP
+        self._farthest = STEP_OF_SERVING if self._served else FARTHEST
+        self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
-        every: dict[str, float] = {name: getattr(host, name) for name in (launch, *WORK)}
+        served = SERVING if self._served else ()
+        every = {name: constant_us(known, name) for name in (launch, *WORK, *served)}
         self.values = {name: value for name, value in every.items() if value > 0.0}
         self.names = (FACTOR, *self.values)
-        self.first = self.predicted(np.zeros(len(self.names)))
+        self._estimates = ServedEstimates()
+        self.first = scored(cases, self.base)
         of_launch = host.log_sd if host.launch_log_sd is None else host.launch_log_sd
         prior = {name: of_launch if name == launch else host.log_sd for name in self.values}
+        if server is not None:
+            prior |= dict.fromkeys(SERVING, server.log_sd)
         prior[FACTOR] = max(0.05, float(np.median([_log_sd(row) for row in self.first])))
         self.prior = np.array([prior[name] for name in self.names])
 
-    def predicted(self, x: F64) -> list[Scored]:
-        """Predictions of all times with parameters ``x``."""
+    def predicted(self, x: F64, *, interval: bool = False) -> list[Scored]:
+        """Predictions of all times with parameters ``x``; of serving with an interval only where it
+        is asked for.
+        """
         tried = self.base
         if np.any(x != 0.0):
             calibration = Calibration(
@@ -184,13 +176,20 @@ class _Fit:
                 models=[self.model(float(x[0]), self.usual)],
             )  # fmt: skip
             tried = [*self.base, self.folder.file(calibration)]
-        return scored(self.cases, tried)
+        if interval or not self._served:
+            return scored(self.cases, tried)
+        others = [case for case in self.cases if not is_served(case)]
+        served = [case for case in self.cases if is_served(case)]
+        steps = tuple(
+            value for name, value in zip(self.names, x.tolist(), strict=True) if name not in SERVING
+        )
+        found = {id(row.case): row for row in scored(others, tried)}
+        found |= {id(row.case): row for row in self._estimates.scored(served, tried, steps)}
+        return [found[id(case)] for case in self.cases]
 
     def model(self, log_ratio: float, log_sd: float) -> InModels:
         """The factor on kernels as a calibration stores it."""
-        seconds = [
-            case.measured * (1.0 if case.metric.endswith("_s") else 1e-3) for case in self.cases
-        ]
+        seconds = [_seconds(case) for case in self.cases]
         return InModels(
             engine=self.engine.name, mode=self.mode, log_ratio=log_ratio, log_sd=log_sd,
             rows=len(self.cases), seconds=(min(seconds), max(seconds)), version=self.version,
@@ -213,38 +212,56 @@ class _Fit:
         every = np.ones(len(self.names), dtype=np.bool_)
         x = np.zeros(len(self.names))
         residual = start = _residuals(self.first)
-        for _ in range(ROUNDS):
-            slopes = self._slopes(x, residual)
+        for number in range(ROUNDS):
+            if not self._served or number < SLOPES_OF_SERVING:
+                slopes = self._slopes(x, residual)
             rows = np.ones(len(residual), dtype=np.bool_)
             wanted = self._solved(residual + slopes @ x, slopes, rows, every)
-            move = np.clip(wanted - x, -FARTHEST, FARTHEST)
-            x = x + move
+            move = np.clip(wanted - x, -self._farthest, self._farthest)
+            before, cost = x, self._cost(x, residual)
+            x = before + move
             residual = _residuals(self.predicted(x))
+            if self._served and self._cost(x, residual) > cost:  # beyond a jump
+                move *= 0.5
+                x = before + move
+                residual = _residuals(self.predicted(x))
             if float(np.abs(move).max()) < SETTLED:
                 break
         target = residual + slopes @ x
         moved, errors = self._chosen(target, slopes, start)
         x, log_sd = self._settled(target, slopes, moved)
-        final_ = self.predicted(x)
+        final_ = self.predicted(x, interval=True)
         others = np.array([max(_log_sd(row) ** 2 - self.usual**2, 0.0) for row in final_])
         composition_sd = self._composition_sd(errors, others)
+        if self.unchecked:
+            composition_sd = max(self.usual, float(np.sqrt(np.mean(_residuals(final_) ** 2))))
         return FittedRuns(
             self.model(float(min(max(x[0], -5.0), 5.0)), composition_sd),
             self.constants(x, np.maximum(log_sd, NOISE_FLOOR)),
-            scored(self.cases),
-            [
+            [] if self.unchecked else scored(self.cases),
+            []
+            if self.unchecked
+            else [
                 _by_others(row, error, math.sqrt(other + composition_sd**2))
                 for row, error, other in zip(final_, errors.tolist(), others.tolist(), strict=True)
             ],
         )
+
+    @property
+    def _runs(self) -> int:
+        return len({case.identity for case in self.cases})
+
+    def _cost(self, x: F64, residual: F64) -> float:
+        """What is left of the times, and how far ``x`` is from what was known."""
+        return float(((residual / FIRST_NOISE) ** 2).sum() + ((x / self.prior) ** 2).sum())
 
     def _slopes(self, x: F64, residual: F64) -> F64:
         """Derivative of each predicted log by each parameter, shape (runs, parameters)."""
         columns = []
         for place in range(len(self.names)):
             there = x.copy()
-            there[place] += STEP
-            columns.append((residual - _residuals(self.predicted(there))) / STEP)
+            there[place] += self._step
+            columns.append((residual - _residuals(self.predicted(there))) / self._step)
         return np.stack(columns, axis=1)
 
     def _precision(self, target: F64, slopes: F64) -> float:
@@ -278,8 +295,8 @@ class _Fit:
         factor = np.array([name == FACTOR for name in self.names])
         best, errors, least = np.zeros(len(self.names), dtype=np.bool_), start, 1.0
         usual = float(np.abs(start).mean())
-        if len({case.identity for case in self.cases}) < MOVING:
-            return best, errors
+        if self._runs < MOVING:
+            return best | self.unchecked, errors
         for moved in (~factor, factor, factor | True):
             tried = np.empty(len(target))
             for number in np.unique(fold):
@@ -340,6 +357,13 @@ def _by_others(row: Scored, error: float, log_sd: float) -> Scored:
     spread = math.exp(Z90 * log_sd)
     low = max(estimate / spread, min(row.bound, estimate))
     return Scored(row.case, estimate, low, estimate * spread, "calibrated", bound=row.bound)
+
+
+def _seconds(case: Case) -> float:
+    """A time, or that of one token."""
+    if case.metric == THROUGHPUT:
+        return 1.0 / case.measured
+    return case.measured * (1.0 if case.metric.endswith("_s") else 1e-3)
 
 
 def _folds(cases: Sequence[Case]) -> NDArray[np.int64]:

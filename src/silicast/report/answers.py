@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from silicast.report.capacity import capacity_parts
 from silicast.report.numbers import Shown, percent, rounded, split_metric
+from silicast.report.serving import serving_parts
 from silicast.report.tables import listing
 from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
@@ -78,6 +80,10 @@ def title(scenario: Mapping[str, Any]) -> str:
     words += [name for key in ("engine",) if (name := _name(scenario.get(key)))]
     if isinstance(workload, Mapping) and scenario.get("task") == "inference":
         words += _lengths(workload)
+    if isinstance(workload, Mapping) and scenario.get("task") == "serving":
+        words += _traffic(workload)
+    if isinstance(workload, Mapping) and scenario.get("task") == "capacity":
+        words += _carried(workload)
     return ", ".join(words)
 
 
@@ -85,7 +91,13 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     """Everything a person needs of one answer."""
     parts: list[RenderableType] = [Text(title(scenario), "bold")]
     parts += [Text(line, "dim") for line in (setup_line(answer["why"]),) if line]
-    parts += [Text(""), metrics_table(with_throughput(scenario, answer)), Text("")]
+    parts.append(Text(""))
+    if scenario.get("task") == "serving":
+        parts += serving_parts(answer)
+    elif scenario.get("task") == "capacity":
+        parts += capacity_parts(answer)
+    else:
+        parts += [metrics_table(with_throughput(scenario, answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]
     parts += [Text(f"warning: {line}", "yellow") for line in answer["warnings"]]
     return Group(*parts)
@@ -314,3 +326,25 @@ def _lengths(workload: Mapping[str, Any]) -> Iterable[str]:
             yield f"{workload['input_len']:,} tokens in"
     if isinstance(workload.get("output_len"), int):
         yield f"{workload['output_len']:,} out"
+
+
+def _carried(workload: Mapping[str, Any]) -> Iterable[str]:
+    """The traffic of a capacity search; without what is searched for."""
+    traffic = workload.get("traffic")
+    if isinstance(traffic, Mapping):
+        searched = str(workload.get("objective")).startswith("max")
+        yield from _traffic({**traffic, "arrival": None} if searched else traffic)
+
+
+def _traffic(workload: Mapping[str, Any]) -> Iterable[str]:
+    arrival = workload.get("arrival")
+    if isinstance(arrival, Mapping):
+        if arrival.get("rate_per_s") is not None:
+            yield f"{arrival['rate_per_s']:g} requests/s"
+        if arrival.get("concurrency") is not None:
+            yield f"{arrival['concurrency']} clients"
+        if arrival.get("path") is not None:
+            yield f"trace {arrival['path']}"
+    for name, words in (("input_len", "tokens in"), ("output_len", "out")):
+        if isinstance(workload.get(name), int):
+            yield f"{workload[name]:,} {words}"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silicast.composition.trace_events import COMMUNICATION, HOST, Slice, Trace, Track
+from silicast.composition.trace_events import COMMUNICATION, HOST, Slice, Span, Trace, Track
 from silicast.core.errors import SilicastError
 
 Event = dict[str, Any]
@@ -26,7 +26,7 @@ FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 """Of every event, with their types."""
 OWN_FIELD: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
     "X": ("dur", NUMBER), "C": ("args", dict), "M": ("args", dict),
-    "s": ("id", int), "f": ("id", int),
+    "s": ("id", int), "f": ("id", int), "b": ("id", int), "e": ("id", int),
 }  # fmt: skip
 """Phase -> the field that only such events need."""
 
@@ -53,6 +53,7 @@ def trace_document(trace: Trace) -> dict[str, Any]:
                 "ts": microseconds(nanoseconds(sample.at_ps)), "args": dict(sample.values),
             }
         )  # fmt: skip
+    events += _spans(trace.spans, processes)
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -89,6 +90,7 @@ def _numbers(trace: Trace) -> tuple[dict[str, int], dict[Track, int]]:
     tracks = sorted({each.track for each in trace.slices}, key=_rank)
     names = dict.fromkeys(track.process for track in tracks)
     names |= dict.fromkeys(sample.process for sample in trace.samples)
+    names |= dict.fromkeys(span.process for span in trace.spans)
     processes = {name: number for number, name in enumerate(names, start=1)}
     threads: dict[Track, int] = {}
     for track in tracks:
@@ -145,6 +147,26 @@ def _flow(
     }  # fmt: skip
 
 
+def _spans(spans: Sequence[Span], processes: Mapping[str, int]) -> list[Event]:
+    """Beginnings and ends in order of time: at one moment ends first, inner before outer."""
+    events: list[tuple[tuple[int, int, int], Event]] = []
+    for place, span in enumerate(spans):
+        start, end = nanoseconds(span.start_ps), nanoseconds(span.end_ps)
+        both = {"cat": span.kind, "id": span.number, "name": span.name,
+                "pid": processes[span.process], "tid": 0}  # fmt: skip
+        events.append(
+            (
+                (start, 1, place),
+                {"ph": "b", **both, "ts": microseconds(start), "args": dict(span.args)},
+            )
+        )
+        # one without a length ends after it has begun
+        events.append(
+            ((end, 0 if end > start else 2, -place), {"ph": "e", **both, "ts": microseconds(end)})
+        )
+    return [event for _, event in sorted(events, key=lambda each: each[0])]
+
+
 def check_trace(document: Mapping[str, Any]) -> None:
     """Checks a document against the format as the viewers read it.
 
@@ -165,6 +187,7 @@ def check_trace(document: Mapping[str, Any]) -> None:
     for (pid, tid), slices in tracks.items():
         _check_nesting(slices, f"pid {pid}, tid {tid}")
     _check_arrows(events, tracks)
+    _check_spans(events)
 
 
 def _cut(microseconds_: float) -> int:
@@ -213,3 +236,18 @@ def _check_arrows(
     for number, pair in ends.items():
         if set(pair) != {"s", "f"} or pair["f"] < pair["s"]:
             raise SilicastError(f"arrow {number} has no two ends in time", field="traceEvents")
+
+
+def _check_spans(events: Sequence[Event]) -> None:
+    """Spans of one number end in the reverse order of their beginnings, each with its own name."""
+    open_: dict[tuple[int, str, int], list[tuple[str, float]]] = {}
+    for event in events:
+        if event["ph"] not in "be":
+            continue
+        stack = open_.setdefault((event["pid"], event["cat"], event["id"]), [])
+        if event["ph"] == "b":
+            stack.append((event["name"], event["ts"]))
+        elif not stack or stack[-1][0] != event["name"] or stack.pop()[1] > event["ts"]:
+            raise SilicastError(f"span {event['name']} has no beginning", field="traceEvents")
+    if any(open_.values()):
+        raise SilicastError("a span has no end", field="traceEvents")

@@ -25,9 +25,11 @@ class Answerer(ABC):
 
     Class attributes:
         task: as the contract names it.
+        searches: an answer takes many; what changes nothing about it is not asked with others.
     """
 
     task: ClassVar[str]
+    searches: ClassVar[bool] = False
 
     @abstractmethod
     def answer(self, scenario: Scenario) -> Answer:
@@ -46,7 +48,7 @@ class Answerer(ABC):
         raise not_yet(
             f"a timeline of task {scenario.raw.task}",
             "task",
-            "tasks with one: inference, graph, training",
+            "tasks with one: inference, graph, serving, training",
         )
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
@@ -61,8 +63,8 @@ class Answerer(ABC):
 
 
 UNMODELLED = {
-    "capacity": "capacity search", "plan": "search over parallel plans",
-    "serving": "serving simulation", "workflow": "workflows over pools",
+    "plan": "search over parallel plans",
+    "workflow": "workflows over pools",
 }  # fmt: skip
 """Task that no model answers yet -> what is missing."""
 _REGISTRY: dict[str, Answerer] = {}

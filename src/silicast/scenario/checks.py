@@ -227,16 +227,18 @@ def _collective(w: CollectiveWorkload, field: str) -> None:
             )
 
 
+_TRACE = ("path", "rows", "bad_rows")
+_RATE = ("rate_per_s", "burst", "ramp_to_per_s", "ramp", "exact_rate", "concurrency", *_TRACE)
 _ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "closed": (("concurrency",), ("concurrency",)), "poisson": (("rate_per_s",), ("rate_per_s",)),
-    "gamma": (("rate_per_s",), ("rate_per_s", "cv")), "trace": ((), ("path", "rows")),
+    "closed": (("concurrency",), ("concurrency", *_TRACE)), "poisson": (("rate_per_s",), _RATE),
+    "gamma": (("rate_per_s",), ("cv", *_RATE)), "trace": ((), ("concurrency", *_TRACE)),
 }  # fmt: skip
 """kind -> (fields it needs, fields it may have)."""
 
 
 def _arrival(w: ArrivalTable, field: str) -> None:
     needed, allowed = _ARRIVAL[w.kind]
-    for name in ("concurrency", "rate_per_s", "cv", "path", "rows"):
+    for name in w.__struct_fields__[1:]:
         given = getattr(w, name) is not None
         require(
             given or name not in needed, "is missing", f"{field}.{name}",
@@ -246,8 +248,19 @@ def _arrival(w: ArrivalTable, field: str) -> None:
             not given or name in allowed, f"is not part of arrival kind {w.kind}",
             f"{field}.{name}", f"{w.kind} takes {' or '.join(allowed)}",
         )  # fmt: skip
-    if w.kind == "trace":
-        require((w.path is None) != (w.rows is None), "expected either path or rows", field)
+    traced = (w.path is not None) + (w.rows is not None)
+    require(
+        traced < 2 and (traced == 1 or w.kind != "trace"), "expected either path or rows", field
+    )
+    require(
+        traced == 1 or w.bad_rows is None, "goes with a trace: path or rows", f"{field}.bad_rows"
+    )
+    for name in ("ramp", "exact_rate"):
+        require(
+            not getattr(w, name) or (w.ramp_to_per_s is None) == (name == "exact_rate"),
+            "goes with ramp_to_per_s" if name == "ramp" else "goes with a constant rate",
+            f"{field}.{name}",
+        )
 
 
 _DISTRIBUTION: dict[str, tuple[str, ...]] = {
@@ -287,7 +300,7 @@ def _serving(w: ServingWorkload, field: str) -> None:
     _arrival(w.arrival, f"{field}.arrival")
     for name in ("input_len", "output_len"):
         value = getattr(w, name)
-        if w.arrival.kind != "trace":
+        if w.arrival.path is None and w.arrival.rows is None:
             require(
                 value is not None, "is missing", f"{field}.{name}", "a length or a distribution"
             )
@@ -299,9 +312,19 @@ def _serving(w: ServingWorkload, field: str) -> None:
         )
     if w.prefix is not None:
         require(
-            (w.prefix.hit_ratio is None) != (w.prefix.length is None),
+            (w.prefix.hit_ratio is not None) + (w.prefix.length is not None) == 1
+            or (w.prefix.hit_ratio is w.prefix.length is None and not w.prefix.cache),
             "expected either hit_ratio or length",
             f"{field}.prefix",
+        )
+    if w.sessions is not None:
+        traced = w.arrival.path is not None or w.arrival.rows is not None
+        require(not traced, "go with lengths, not with a trace", f"{field}.sessions")
+        require(
+            w.prefix is None or w.prefix.hit_ratio is None,
+            "goes with single requests: turns hit what was said before",
+            f"{field}.prefix.hit_ratio",
+            "prefix.length is a text that all sessions begin with",
         )
     _slo(w.slo, f"{field}.slo")
 

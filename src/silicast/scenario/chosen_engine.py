@@ -39,10 +39,22 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
     return engine, _other_version(scenario, engine)
 
 
+QUEUES = ("serving", "capacity")
+"""Tasks in which requests queue."""
+
+
 def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
     """Warnings about stated options that mean nothing on the device."""
     stated = scenario.engine.options if scenario.engine is not None else {}
     said = []
+    if stated and (task := scenario.raw.task) not in QUEUES:
+        from silicast.composition.engine_options import ALIASES, QUEUE_OPTIONS
+
+        said += [
+            f"engine.options.{name} changes nothing here: nothing queues in task {task}"
+            for name in stated
+            if ALIASES.get(name, name) in QUEUE_OPTIONS
+        ]
     for name, value in stated.items():
         places = engine.options_on.get(name, [])
         if value in (False, "off"):

@@ -156,7 +156,10 @@ class PoolLinkTable(Table, frozen=True):
 
 
 class SpeculativeTable(Table, frozen=True):
-    """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each."""
+    """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each, of
+    those that are kept where all before them were; ``tree`` how many tokens of a sequence a step
+    verifies where drafts branch.
+    """
 
     method: Literal["draft", "mtp", "eagle", "ngram"]
     k: Annotated[int, Meta(ge=1, le=64)]
@@ -164,6 +167,7 @@ class SpeculativeTable(Table, frozen=True):
     acceptance: Fraction | Annotated[list[Fraction], Meta(min_length=1, max_length=64)] | None = (
         None
     )
+    tree: Annotated[int, Meta(ge=2, le=1024)] | None = None
 
 
 class LoraTable(Table, frozen=True):
@@ -182,7 +186,11 @@ class ColocationTable(Table, frozen=True):
 
 
 class RawScenario(Table, frozen=True):
-    """A scenario as it is written; tables whose type depends on others are decoded after it."""
+    """A scenario as it is written; tables whose type depends on others are decoded after it.
+
+    ``router`` chooses the replica of a request: "round_robin", "random", "least_loaded", "session",
+    "prefix_aware"; left out, replicas of ``parallel.dp`` are chosen by load and pools in turn.
+    """
 
     task: Task
     format: Literal[1] = 1
@@ -198,6 +206,7 @@ class RawScenario(Table, frozen=True):
     engine: Name | EngineTable | None = None
     pools: dict[str, Any] | None = None
     links: dict[str, Any] | None = None
+    router: Name | None = None
     speculative: SpeculativeTable | None = None
     lora: LoraTable | None = None
     colocation: ColocationTable | None = None

@@ -77,12 +77,13 @@ Length = Tokens | DistributionTable
 
 
 class TraceRow(Table, frozen=True):
-    """One request of a trace."""
+    """One request of a trace; its first ``prefix_len`` tokens are the text named ``prefix``."""
 
     arrival_s: NonNegative
     input_len: Tokens
     output_len: Tokens
     prefix: Name | None = None
+    prefix_len: Tokens | None = None
 
 
 TraceRows = Annotated[
@@ -91,19 +92,36 @@ TraceRows = Annotated[
 """Requests as tables, or as [arrival_s, input_len, output_len]."""
 
 
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
+
+
 class ArrivalTable(Table, frozen=True):
-    """How requests arrive; ``cv`` is the coefficient of variation of a gamma process."""
+    """How requests arrive.
+
+    ``concurrency`` limits how many are in flight. ``cv`` is the coefficient of variation of a gamma
+    process; ``burst`` requests come at a time; the rate runs to ``ramp_to_per_s`` from the first
+    request to the last; with ``exact_rate`` the last one comes at requests / ``rate_per_s``. A
+    trace (``path`` or ``rows``) of another kind than ``trace`` gives the lengths only.
+    """
 
     kind: Literal["closed", "poisson", "gamma", "trace"]
     concurrency: Count | None = None
-    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    rate_per_s: Rate | None = None
     cv: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    burst: Count | None = None
+    ramp_to_per_s: Rate | None = None
+    ramp: Literal["linear", "exponential"] | None = None
+    exact_rate: bool | None = None
     path: Name | None = None
     rows: TraceRows | None = None
+    bad_rows: Literal["refuse", "skip"] | None = None
 
 
 class PrefixTable(Table, frozen=True):
-    """Shared prompt prefixes: a hit ratio, or prefixes of a length shared by groups."""
+    """Shared prompt prefixes: a hit ratio, or prefixes of a length shared by groups.
+
+    ``length`` is a part of ``input_len``. Without ``cache`` the engine keeps no prefix.
+    """
 
     hit_ratio: Fraction | None = None
     length: Tokens | None = None
@@ -112,7 +130,7 @@ class PrefixTable(Table, frozen=True):
 
 
 class SessionTable(Table, frozen=True):
-    """Conversations of several turns."""
+    """Conversations of several turns, each of which adds ``input_len`` tokens to the prompt."""
 
     turns: Count
     think_time_s: NonNegative = 0.0
@@ -132,23 +150,31 @@ class SloTable(Table, frozen=True):
     ttft_mean_ms: Positive | None = None
     ttft_p50_ms: Positive | None = None
     ttft_p90_ms: Positive | None = None
+    ttft_p95_ms: Positive | None = None
     ttft_p99_ms: Positive | None = None
     tpot_mean_ms: Positive | None = None
     tpot_p50_ms: Positive | None = None
     tpot_p90_ms: Positive | None = None
+    tpot_p95_ms: Positive | None = None
     tpot_p99_ms: Positive | None = None
     itl_mean_ms: Positive | None = None
     itl_p50_ms: Positive | None = None
     itl_p90_ms: Positive | None = None
+    itl_p95_ms: Positive | None = None
     itl_p99_ms: Positive | None = None
     e2e_mean_ms: Positive | None = None
     e2e_p50_ms: Positive | None = None
     e2e_p90_ms: Positive | None = None
+    e2e_p95_ms: Positive | None = None
     e2e_p99_ms: Positive | None = None
 
 
 class ServingWorkload(Table, frozen=True):
-    """Traffic on a deployment; ``requests`` left out = 10 x concurrency."""
+    """Traffic on a deployment.
+
+    ``requests`` left out = 10 x concurrency, all of a trace, else 1000; each turn is a request.
+    ``range_ratio``: lengths from that share of ``input_len`` and ``output_len`` up to them.
+    """
 
     arrival: ArrivalTable
     input_len: Length | None = None

@@ -122,10 +122,10 @@ def test_bad_input_is_one_clear_line(command: str, capsys: Capture) -> None:
 
 
 def test_what_cannot_be_answered_yet_says_so(tmp_path: Path, capsys: Capture) -> None:
-    file = tmp_path / "serving.toml"
+    file = tmp_path / "plan.toml"
     file.write_text(
-        'task = "serving"\nmodel = "Llama-3.1-8B"\ndevice = "h100"\n[workload]\n'
-        'arrival = { kind = "closed", concurrency = 8 }\ninput_len = 100\noutput_len = 100\n',
+        'task = "plan"\nmodel = "Llama-3.1-8B"\ndevice = "h100"\n[workload]\n'
+        'objective = "latency"\ninference = { batch = 8, input_len = 100, output_len = 100 }\n',
         encoding="utf-8",
     )
     status, out, _ = run(f"run {file} --json", capsys)

@@ -291,16 +291,9 @@ def test_two_runs_are_too_few(tmp_path: Path) -> None:
 
 
 def test_what_nothing_predicts_yet_is_said(tmp_path: Path) -> None:
-    serving = RunRow(
-        "s",
-        {
-            "task": "serving", "model": "GPT-2",
-            "workload": {"arrival": {"kind": "closed", "concurrency": 2}, "input_len": 8,
-                         "output_len": 8},
-        },
-        {"ttft_p50_ms": 3.0, "e2e_ms": 9.0},
-    )  # fmt: skip
-    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), serving))
+    stages = {"stages": {"first": {"work": "fixed", "duration_ms": 5.0}}}
+    workflow = RunRow("s", {"task": "workflow", "workload": stages}, {"e2e_ms": 9.0})
+    found = calibrate(written(tmp_path / "m.jsonl", session(), *kernels(), workflow))
     assert any("1 time of runs not used" in line and "not yet" in line for line in found.notes)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.composition.trace_events import Arrow, Sample, Slice, Trace, Track, in_layers
+from silicast.composition.trace_events import Arrow, Sample, Slice, Span, Trace, Track, in_layers
 from silicast.core.errors import SilicastError
 from silicast.report.trace import check_trace, trace_document
 from silicast.scenario.answerer import answerer_for
@@ -209,3 +209,27 @@ def test_neighbours_of_one_layer_are_one_slice() -> None:
     pieces = [("a", 0, 2), ("a", 2, 5), ("b", 4, 7), ("a", 7, 8)]
     found = [(s.name, s.start_ps, s.end_ps) for s in in_layers(TRACK, pieces)]
     assert found == [("a", 0, 5), ("b", 5, 7), ("a", 7, 8)]
+
+
+@given(st.lists(st.tuples(*(st.integers(0, 5) for _ in range(4))), max_size=12))
+def test_spans_of_requests_nest_at_any_length(cuts: list[tuple[int, ...]]) -> None:
+    """Also parts without a length, and requests at the same moment."""
+    spans: list[Span] = []
+    for number, each in enumerate(cuts):
+        sent, begun, first, done = (1000 * ns for ns in accumulate(each))
+        spans.append(Span("replica 0", "requests", number, "request", sent, done))
+        parts = {"queue": (sent, begun), "prefill": (begun, first), "decode": (first, done)}
+        for name, (start, end) in parts.items():
+            if end > start:
+                spans.append(Span("replica 0", "requests", number, name, start, end))
+    document = trace_document(Trace("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, tuple(spans)))
+    check_trace(document)
+    assert sum(event["ph"] == "b" for event in document["traceEvents"]) == len(spans)
+
+
+def test_a_span_without_its_end_is_found() -> None:
+    span = Span("replica 0", "requests", 1, "request", 0, 5000)
+    document = trace_document(Trace("t", (Slice(TRACK, "s", 0, 1),), (), (), 1, {}, (span,)))
+    document["traceEvents"] = [e for e in document["traceEvents"] if e["ph"] != "e"]
+    with pytest.raises(SilicastError, match="no end"):
+        check_trace(document)

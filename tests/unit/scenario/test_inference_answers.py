@@ -170,7 +170,7 @@ def test_a_slower_clock_takes_longer() -> None:
         ({"lora": {"rank": 8}}, "low-rank adapters"),
         ({"parallel": {"cp": 2}}, "cp in inference"),
         ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),
-        ({"engine": {"name": "vllm", "options": {"block_size": 8}}}, "options of engines"),
+        ({"engine": {"name": "vllm", "options": {"kv_events": 8}}}, "options of engines"),
         ({"device": "MI350P"}, "not modelled yet"),
         (
             {"device": None, "pools": {"a": {"device": "H100"}, "b": {"device": "H20"}}},

@@ -95,6 +95,7 @@ def test_every_kind_of_row_is_scored(tmp_path: Path) -> None:
 def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
     serving: Columns = {
         "task": "serving", "model": "GPT-2",
+        "cluster": {"slow_gpus": {"fraction": 0.5, "slowdown": 2.0}},
         "workload": {"arrival": {"kind": "closed", "concurrency": 2}, "input_len": 8,
                      "output_len": 8},
     }  # fmt: skip
@@ -111,7 +112,7 @@ def test_a_row_without_a_prediction_is_all_off_and_said(tmp_path: Path) -> None:
         assert group.unanswered == group.rows
         assert (group.after.mean, group.after.coverage) == (100.0, 0.0)
     shown = text_of(score)
-    assert "not yet: serving simulation" in shown
+    assert "not yet: slow devices" in shown
     assert "kernel.op" in shown
     assert "no such engine" in shown
 

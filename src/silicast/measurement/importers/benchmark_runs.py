@@ -120,6 +120,8 @@ class _Run:
 
     def _scenario(self, options: Options) -> Columns:
         """What the file holds, with what the user states instead."""
+        rows = ("collective.", "kernel.")
+        fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
         known = self.result.map
         name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
         engine = {"name": name or known.engine, "version": self.result.text("version")}
@@ -127,14 +129,10 @@ class _Run:
             "format": 1, "task": "serving", "device": options.device,
             "model": self.result.text("model"), "engine": {n: x for n, x in engine.items() if x},
             "parallel": self.degrees,
-            "workload": {
-                "arrival": self._arrival(), "requests": self.requests,
-                "input_len": self._length("input_lens", "input_tokens", "input_len"),
-                "output_len": self._length("output_lens", "output_tokens", "output_len"),
+            "workload": self._traced(fields) or {
+                "arrival": self._arrival(), "requests": self.requests, **self._lengths(),
             },
         }  # fmt: skip
-        rows = ("collective.", "kernel.")
-        fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
         for kind, name in (("closed", "concurrency"), ("poisson", "rate_per_s")):
             if f"workload.arrival.{name}" in fields:
                 found["workload"]["arrival"] = {"kind": kind}
@@ -142,7 +140,7 @@ class _Run:
         if "engine" in fields:
             found.pop("engine")
         found = with_fields(found, fields)
-        if not found["workload"]["requests"]:
+        if not found["workload"].get("requests", True):
             del found["workload"]["requests"]
         return {name: value for name, value in found.items() if value not in ("", {})}
 
@@ -165,13 +163,58 @@ class _Run:
         concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
         if rate and math.isfinite(rate):
             shape = self.result.number("burstiness") or 1.0
-            if math.isclose(shape, 1.0):
-                return {"kind": "poisson", "rate_per_s": rate}
-            return {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+            found: Columns = {"kind": "poisson", "rate_per_s": rate}
+            if not math.isclose(shape, 1.0):
+                found = {"kind": "gamma", "rate_per_s": rate, "cv": shape**-0.5}
+            if concurrency >= 1 and math.isfinite(concurrency) and not mean:
+                found["concurrency"] = round(concurrency)
+            return found | ({"exact_rate": True} if self.result.map.exact_rate else {})
         if concurrency >= 1 and math.isfinite(concurrency):
             return {"kind": "closed", "concurrency": round(concurrency)}
         sent = self.result.count("sent") or self.requests
         return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
+
+    def _traced(self, fields: Columns) -> Columns:
+        """Requests that came by themselves, each when it was sent; {} where that is not known.
+
+        Under a limit of those in flight requests are sent when answers came: no trace tells when
+        they would be sent otherwise.
+        """
+        limited = self.result.number("concurrency") or self.result.number("mean_concurrency")
+        limited = limited or any(name.startswith("workload.") for name in fields)
+        rows = zip(
+            *(self._of_each(name) for name in ("start_times", "input_lens", "output_lens")),
+            strict=False,
+        )
+        found = sorted(rows, key=lambda row: row[0])
+        if limited or not found or any(min(row[1:]) < 1 for row in found):
+            return {}
+        first = found[0][0]
+        trace = [[round(start - first, 6), *lengths] for start, *lengths in found]
+        return {"arrival": {"kind": "trace", "rows": trace}}
+
+    def _of_each(self, name: Field) -> list[Any]:
+        """A number of each request, [] where the file does not list that of every one."""
+        values = self.result.members(name)
+        whole = len(values) == self.requests <= MOST_VALUES
+        kinds = (int, float) if name == "start_times" else (int,)
+        return values if whole and all(type(x) in kinds for x in values) else []
+
+    def _lengths(self) -> Columns:
+        """Those of each request, or the range that they were drawn from, or their means."""
+        ratio = number(self.result.value("range_ratio"))
+        most = {
+            "input_len": self.result.count("most_input"),
+            "output_len": self.result.count("most_output"),
+        }
+        each = {
+            "input_len": self._length("input_lens", "input_tokens", "input_len"),
+            "output_len": self._length("output_lens", "output_tokens", "output_len"),
+        }
+        listed = self._of_each("input_lens") and self._of_each("output_lens")
+        if listed or ratio is None or not 0.0 <= ratio < 1.0 or min(most.values()) < 1:
+            return each
+        return {**most, "range_ratio": ratio}
 
     def _length(self, each: Field, total: Field, mean: Field) -> Any:
         """Mean tokens of a request, or those of each where the file lists all."""
@@ -189,13 +232,10 @@ class _Run:
     def _flags(self) -> list[str]:
         """What is doubtful."""
         result = self.result
-        rate, ratio = result.number("rate_per_s"), number(result.value("range_ratio"))
         doubts = {
             "engine_assumed": bool(self._engine_in(result.map.assumed_engines)),
-            "concurrency_limited": 0 < rate < math.inf and result.number("concurrency") > 0,
             "cancelled": bool(result.value("cancelled")),
             "failed_requests": result.number("failed") > 0,
-            "lengths_vary": ratio not in (None, 0.0, 1.0),
             "mean_concurrency": result.number("mean_concurrency") > 0,
         }
         return [flag for flag, holds in doubts.items() if holds]
@@ -211,7 +251,7 @@ def _check(scenario: Columns, source: Source) -> None:
         **{f"workload.{name}": value for name, value in scenario["workload"].items()},
     }
     for name, hint in _HINTS.items():
-        if not needed[name]:
+        if not needed.get(name, True):  # a trace holds the lengths
             raise source.error("is not in the file", name, hint)
     folder = source.path.absolute().parent
     try:

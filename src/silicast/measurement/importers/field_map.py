@@ -23,17 +23,18 @@ from silicast.measurement.importers.source import Source
 Field = Literal[
     "model", "engine", "version", "name", "tp", "pp", "ep", "attention_dp", "requests", "sent",
     "failed", "cancelled", "duration_s", "duration_ms", "rate_per_s", "burstiness", "concurrency",
-    "mean_concurrency", "range_ratio", "input_lens", "output_lens", "input_tokens",
-    "output_tokens", "input_len", "output_len", "output_tokens_per_s", "requests_per_s",
+    "mean_concurrency", "range_ratio", "most_input", "most_output", "input_lens", "output_lens",
+    "start_times", "input_tokens", "output_tokens", "input_len", "output_len",
+    "output_tokens_per_s", "requests_per_s",
 ]  # fmt: skip
 Latency = Literal["ttft", "tpot", "itl", "e2e"]
 Paths = str | list[str]
 
 STATISTICS = {
     "mean": "mean", "avg": "mean", "average": "mean", "median": "p50", "p50": "p50", "p90": "p90",
-    "p99": "p99",
+    "p95": "p95", "p99": "p99",
 }  # fmt: skip
-"""Statistics as tools call them -> as answers do; others (p95) no answer has."""
+"""Statistics as tools call them -> as answers do; others no answer has."""
 MS_PER = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 _PRINTED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?P<label>[^:\n]+?)\s*:\s+(?P<value>\S.*)$")
 _STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P<value>\S+)")
@@ -80,6 +81,7 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             assumed_engines: those that other engines may hide behind; engine: of tools of one.
         only_if: field -> paths and patterns of what else the file must hold for it to count.
         skipped: fields and patterns of members that "*" leaves out.
+        exact_rate: at a rate the last request is sent at requests / rate.
     """
 
     tool: str
@@ -93,6 +95,7 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: str = ""
     only_if: dict[Field, dict[str, str]] = {}
     skipped: dict[str, str] = {}
+    exact_rate: bool = False
 
     def documents(self, source: Source) -> list[tuple[int, Mapping[str, Any]]]:
         """The results of a file with their row numbers.

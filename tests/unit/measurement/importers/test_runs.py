@@ -49,7 +49,7 @@ class TestServing:
             "ttft_mean_ms": 62.5, "ttft_p50_ms": 60.0, "ttft_p99_ms": 90.0, "tpot_mean_ms": 7.75,
             "tpot_p50_ms": 7.5, "tpot_p99_ms": 8.5, "itl_mean_ms": 7.6, "itl_p50_ms": 7.4,
             "itl_p99_ms": 15.0, "e2e_mean_ms": 1046.0, "e2e_p90_ms": 1100.0,
-            "output_tokens_per_s": 409.6, "requests_per_s": 3.2,
+            "e2e_p95_ms": 1150.0, "output_tokens_per_s": 409.6, "requests_per_s": 3.2,
         }  # fmt: skip
 
     def test_vllm_appends_runs(self, tmp_path: Path) -> None:
@@ -61,11 +61,11 @@ class TestServing:
         reading = read(s.written(tmp_path, "x", text), "vllm-bench", "h100")
         runs = [row for row in reading.records if isinstance(row, RunRow)]
         assert [row.scenario["workload"]["arrival"] for row in runs] == [
-            {"kind": "poisson", "rate_per_s": 4.0},
-            {"kind": "gamma", "rate_per_s": 4.0, "cv": 2.0},
+            {"kind": "poisson", "rate_per_s": 4.0, "exact_rate": True},
+            {"kind": "gamma", "rate_per_s": 4.0, "cv": 2.0, "concurrency": 64, "exact_rate": True},
             {"kind": "closed", "concurrency": 80},
         ]
-        assert [row.flags for row in runs] == [[], ["concurrency_limited"], []]
+        assert not any(row.flags for row in runs)
         (listed,) = [row for row in reading.records if isinstance(row, UnreadRow)]
         assert (listed.reason, listed.row) == ("no request was completed", 4)
 
@@ -89,8 +89,61 @@ class TestServing:
         assert first.scenario["engine"] == {"name": "sglang", "version": "0.5.2"}
         assert first.scenario["model"] == "Qwen/Qwen2.5-7B-Instruct"
         assert first.metrics["e2e_p99_ms"] == 4300.0
-        assert second.scenario["workload"]["arrival"] == {"kind": "poisson", "rate_per_s": 2.0}
+        arrival = {"kind": "poisson", "rate_per_s": 2.0, "concurrency": 16}
+        assert second.scenario["workload"]["arrival"] == arrival
         assert reading.session.devices == 4
+
+    def test_lengths_that_sglang_drew_from_a_range(self, tmp_path: Path) -> None:
+        for ratio in (0.0, 0.5):
+            drawn = {**s.SGLANG, "random_range_ratio": ratio, "total_input_tokens": 90_000}
+            work = run(read(s.written(tmp_path, "x", drawn), "sglang-bench", "h100")).scenario[
+                "workload"
+            ]
+            assert (work["input_len"], work["output_len"]) == (1024, 256)
+            assert work["range_ratio"] == ratio
+            other = {**drawn, "dataset_name": "sharegpt"}
+            work = run(read(s.written(tmp_path, "x", other), "sglang-bench", "h100")).scenario[
+                "workload"
+            ]
+            assert (work["input_len"], "range_ratio" in work) == (round(90_000 / 160), False)
+
+    def test_times_and_lengths_of_each_request_are_a_trace(self, tmp_path: Path) -> None:
+        detailed = {
+            **s.VLLM, "completed": 3, "request_rate": 4.0, "max_concurrency": None,
+            "input_lens": [10, 20, 30], "output_lens": [5, 6, 7], "start_times": [7.5, 7.0, 9.25],
+        }  # fmt: skip
+        row = run(read(s.written(tmp_path, "x", detailed), "vllm-bench", "h100"))
+        rows = [[0.0, 20, 6], [0.5, 10, 5], [2.25, 30, 7]]
+        assert row.scenario["workload"] == {"arrival": {"kind": "trace", "rows": rows}}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"max_concurrency": 8},  # then answers decide when requests are sent
+            {"start_times": [7.5, 7.0]},
+            {"output_lens": [5, 0, 7]},
+            {"output_lens": []},
+        ],
+    )
+    def test_no_trace_where_it_is_not_known_when_requests_came(
+        self, tmp_path: Path, change: dict[str, Any]
+    ) -> None:
+        detailed = {
+            **s.VLLM, "completed": 3, "request_rate": 4.0, "max_concurrency": None,
+            "input_lens": [10, 20, 30], "output_lens": [5, 6, 7], "start_times": [7.5, 7.0, 9.25],
+        }  # fmt: skip
+        detailed |= change
+        row = run(read(s.written(tmp_path, "x", detailed), "vllm-bench", "h100"))
+        assert row.scenario["workload"]["arrival"]["kind"] == "poisson"
+
+    def test_a_stated_load_stands_for_a_trace(self, tmp_path: Path) -> None:
+        detailed = {
+            **s.VLLM, "completed": 2, "request_rate": 4.0, "max_concurrency": None,
+            "input_lens": [10, 20], "output_lens": [5, 6], "start_times": [7.0, 7.5],
+        }  # fmt: skip
+        path = s.written(tmp_path, "x", detailed)
+        row = run(read(path, "vllm-bench", "h100", workload__arrival__concurrency=2))
+        assert row.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 2}
 
     def test_genai_perf_calls_tpot_itl(self, tmp_path: Path) -> None:
         row = run(read(s.written(tmp_path, "x", s.GENAI), "genai-perf", "h100", **VLLM))

@@ -1,0 +1,174 @@
+"""Intervals of serving statistics against joint draws of the errors of steps.
+
+    python benchmarks/serving_uncertainty.py [draws] [requests]
+
+Each draw takes a normal number for every error factor, moves each step by its own loadings on them
+and runs the same requests. Step prices are a surface of least squares through the real ones, since
+what is tested is how errors propagate, not what steps take. Printed are 5th and 95th percentiles of
+the draws over the estimate, and those of the interval.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.step import step_model
+from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.core.numerics import I64
+from silicast.core.prediction import ErrorFactors
+from silicast.hardware.catalog import find_device
+from silicast.scenario.simulated import Simulated
+from silicast.serving.deploy import replica_spec
+from silicast.serving.fleet import Fleet
+from silicast.serving.metrics import rates, statistics_ms
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.uncertainty import seed_spread
+from silicast.workload.models import find_model
+
+SHOWN = (
+    "ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms", "itl_p99_ms",
+    "e2e_p99_ms", "requests_per_s",
+)  # fmt: skip
+NONE: I64 = np.zeros(0, dtype=np.int64)
+
+
+class Fitted:
+    """Prices from a fit through real ones, moved by a draw of errors.
+
+    Args:
+        draw: factor -> its normal number; of a kind's own error under the kind's name.
+    """
+
+    def __init__(self, prices: StepPrices) -> None:
+        self.real, self.graph = prices, prices.graph
+        self.asynchronous, self.gap_s = prices.asynchronous, prices.gap_s
+        self.draw: dict[str, float] = {}
+        self.rng = np.random.default_rng(0)
+        rng = np.random.default_rng(1)
+        rows, times = [], []
+        for _ in range(120):
+            count, new = int(2 ** rng.uniform(0, 8)), int(2 ** rng.uniform(3, 12.5))
+            cached = rng.integers(100, 4000, count)
+            for prefill, decode in (([], cached), ([(new, new)], cached), ([(new, new)], NONE)):
+                rows.append(self._features(prefill, decode))
+                times.append(prices.price(prefill, decode).pass_s)
+        scale = 1.0 / np.array(times)
+        self.weights = np.linalg.lstsq(np.array(rows) * scale[:, None], np.ones(len(rows)))[0]
+        self.work_s = prices.price((), np.array([1000])).work_s
+        self.errors: dict[tuple[int, ...], ErrorFactors] = {}
+
+    @staticmethod
+    def _features(prefill: Sequence[tuple[int, int]], decode: I64) -> list[float]:
+        new = sum(pair[0] for pair in prefill)
+        pairs = sum(a * b for a, b in prefill) * 1e-6
+        return [1.0, len(decode), float(decode.sum()), new, pairs, float(new > 0), max(256.0, new)]
+
+    def factor(self, prefill: Sequence[tuple[int, int]], decode: I64) -> float:
+        """What a draw does to a step."""
+        if not self.draw:
+            return 1.0
+        new, seen = (sum(pair[i] for pair in prefill) for i in (0, 1))
+        key = tuple(n.bit_length() for n in (new, seen, len(decode), int(decode.sum())))
+        if key not in self.errors:
+            self.errors[key] = self.real.error(prefill, decode)
+        error, kind = self.errors[key], "prefill" if prefill else "decode"
+        for name in (*error.loadings, kind):
+            if name not in self.draw:
+                self.draw[name] = float(self.rng.normal())
+        shared = sum(load * self.draw[name] for name, load in error.loadings.items())
+        return math.exp(shared + error.independent * self.draw[kind])
+
+    def price(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, _: int = -1) -> StepPrice:
+        """See StepPrices."""
+        by = self.factor(prefill, decode_kv)
+        seconds = max(float(np.dot(self.weights, self._features(prefill, decode_kv))), 1e-4)
+        return StepPrice((seconds * by,), 0.0, self.work_s * by, 1.0)
+
+    def run(self, decode_kv: I64, steps: int, _: int = -1) -> RunPrice:
+        """See StepPrices."""
+        first, last = (self.price((), decode_kv + each) for each in (0, steps - 1))
+        times = np.linspace(first.pass_s, last.pass_s, steps)
+        return RunPrice(times[None, :], np.zeros(steps), first.work_s, np.ones(steps))
+
+
+def metrics_of(records: Records) -> dict[str, float]:
+    """All statistics."""
+    return {**statistics_ms(records), **rates(records)}
+
+
+def traffic(seed: int, count: int, rate: float = 0.0, clients: int = 0, low: int = 0) -> Requests:
+    """Requests of about 1000 tokens in and 200 out."""
+    rng = np.random.default_rng(seed)
+    lengths = [rng.integers(low and most // low, most + 1, count) if low else np.full(count, most)
+               for most in (1000, 200)]  # fmt: skip
+    at = np.zeros(count, dtype=np.int64)
+    if rate:
+        at = np.cumsum(rng.exponential(1e9 / rate, count)).astype(np.int64)
+    return Requests.of(at, lengths[0], lengths[1], clients)
+
+
+def main(draws: int, count: int) -> None:
+    """Prints a table."""
+    device, engine = find_device("H100"), find_engine("vllm")
+    deployment = Deployment.of(find_model("Llama-3.1-8B"), device, engine)
+    prices = Fitted(StepPrices(step_model(deployment)))
+    spec = replace(replica_spec(deployment), prices=prices)
+    cases: dict[str, dict[str, Any]] = {
+        "closed, 32 clients": {"clients": 32},
+        "closed, 256 clients, mixed lengths": {"clients": 256, "low": 4},
+        **{f"poisson, {rate:g}/s": {"rate": rate} for rate in (4.0, 12.0, 16.0, 20.0)},
+        "poisson, 26/s, mixed lengths": {"rate": 26.0, "low": 4},
+    }
+    for name, case in cases.items():
+        requests = traffic(0, count, **case)
+
+        def simulate(specs: Sequence[ReplicaSpec], requests: Requests = requests) -> Records:
+            return Simulation(requests, specs).run()
+
+        prices.draw = {}
+        found = Simulated(Fleet.of(deployment, spec), simulate)
+        intervals = found.metrics(metrics_of)
+        drawn: dict[str, list[float]] = {each: [] for each in SHOWN}
+        host = deployment.engine.host.log_sd
+        for number in range(draws):
+            prices.rng = np.random.default_rng(number + 100)
+            prices.draw = {"host": float(prices.rng.normal())}
+            slow = math.exp(host * prices.draw["host"])
+            one = replace(
+                spec, front_ns=round(spec.front_ns * slow), back_ns=round(spec.back_ns * slow),
+                front_token_ns=round(spec.front_token_ns * slow),
+            )  # fmt: skip
+            for each, value in metrics_of(simulate([one])).items():
+                if each in drawn:
+                    drawn[each].append(value)
+        prices.draw = {}
+        seeds = [
+            metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)
+        ]
+        spread = seed_spread(found.records)
+        print(f"{name}: {len(found.records.log.rows)} rows of the log")
+        for each in SHOWN:
+            base = intervals[each].estimate
+            low, high = (float(np.quantile(drawn[each], q)) / base for q in (0.05, 0.95))
+            ours = intervals[each].p05 / base, intervals[each].p95 / base
+            inside = np.mean([intervals[each].p05 <= v <= intervals[each].p95 for v in drawn[each]])
+            seen = float(np.std(np.log([one[each] for one in seeds]), ddof=1))
+            print(
+                f"  {each:15s} draws {low:.3f} {high:.3f}  interval {ours[0]:.3f} {ours[1]:.3f}"
+                f"  inside {inside:.2f}  by 15 seeds {seen:.4f} blocks {spread.get(each, 0.0):.4f}"
+            )
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    main(*(numbers + [200, 400][len(numbers) :]))

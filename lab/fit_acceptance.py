@@ -1,0 +1,138 @@
+"""How often drafted tokens are kept, by their place, where a scenario does not say.
+
+    python -m lab.fit_acceptance
+
+``serving/inferencex_golden_acceptance_length``: acceptance lengths of 1 to 8 drafted tokens (coding
+requests), by model and by whether it thinks. The chance that the draft at place i is kept, where
+all before it were, is first x decay^(i - 1), with one pair of constants a method. Each model's rows
+are predicted from the other models'; a rate that is the same at every place (decay = 1) is scored
+beside it. Writes ``catalog/physics/acceptance.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from lab import fitting
+from lab.fitter import Body, Fitter
+from silicast.validation.scorecard.tables import read_records
+
+TABLE = "serving/inferencex_golden_acceptance_length.parquet"
+METHODS = {"mtp": "_mtp", "eagle": "_eagle3"}
+"""Method -> what occurs in the names of its files; others draft in another way."""
+Series = tuple[str, str, fitting.F]
+"""Model, method ("" = another one), acceptance lengths of 1, 2, ... drafted tokens."""
+
+
+def series(data: Path) -> list[Series]:
+    """Every series of the table."""
+    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in read_records(data / TABLE):
+        key = (row["model"], row["file"], row["mode"])
+        found.setdefault(key, {})[int(row["num_spec_tokens"])] = float(row["acceptance_length"])
+    return [
+        (model, _method(file), np.array([lengths[k] for k in sorted(lengths)]))
+        for (model, file, _), lengths in sorted(found.items())
+    ]
+
+
+def _method(file: str) -> str:
+    return next((method for method, part in METHODS.items() if part in file), "")
+
+
+def lengths(first: float, decay: float, most: int) -> fitting.F:
+    """Acceptance lengths of 1, 2, ... drafted tokens."""
+    rates = first * decay ** np.arange(most)
+    found: fitting.F = 1.0 + np.cumsum(np.cumprod(rates))
+    return found
+
+
+def errors(chosen: Sequence[Series], first: float, decay: float) -> fitting.F:
+    """Log of predicted over measured acceptance lengths."""
+    found = [np.log(lengths(first, decay, len(each)) / each) for _, _, each in chosen]
+    return np.concatenate(found)
+
+
+def fit(chosen: Sequence[Series], *, decays: bool = True) -> tuple[float, float]:
+    """First rate and decay of least squares in log acceptance length."""
+    low, high = [0.01, 0.3 if decays else 1.0 - 1e-9], [1.0, 1.0]
+    start = [0.8, 0.95 if decays else 1.0 - 5e-10]
+    found = least_squares(lambda x: errors(chosen, x[0], x[1]), start, bounds=(low, high))
+    return float(found.x[0]), float(found.x[1])
+
+
+def held_out(chosen: Sequence[Series], *, decays: bool) -> fitting.F:
+    """Errors of each model's rows, predicted from the other models'."""
+    found = []
+    for model in sorted({model for model, _, _ in chosen}):
+        others = [each for each in chosen if each[0] != model]
+        own = [each for each in chosen if each[0] == model]
+        found.append(errors(own, *fit(others, decays=decays)))
+    return np.concatenate(found)
+
+
+def from_first(chosen: Sequence[Series], decay: float) -> fitting.F:
+    """Errors at two and more drafted tokens where each series' own first rate is known."""
+    found = [
+        np.log(lengths(float(each[0]) - 1.0, decay, len(each)) / each)[1:] for _, _, each in chosen
+    ]
+    return np.concatenate(found)
+
+
+def percent(logs: fitting.F) -> dict[str, float]:
+    """Rows, mean absolute error and bias."""
+    away = np.expm1(logs) * 100.0
+    error, bias = float(np.abs(away).mean()), float(away.mean())
+    return {"rows": len(logs), "mape": round(error, 1), "bias": round(bias, 1)}
+
+
+class AcceptanceLengths(Fitter[list[Series]]):
+    """Chances that drafted tokens are kept."""
+
+    group = "acceptance"
+    data = (TABLE,)
+    split = "all rows of a method; each model held out in turn for the scores"
+    notes = (
+        "one benchmark of coding requests; acceptance depends on the text and on how the drafter "
+        "was trained: deepseek-v4-pro's gains nothing beyond three tokens, others' do up to eight"
+    )
+
+    def rows(self, data: Path) -> list[Series]:
+        return series(data)
+
+    def fit(self, rows: list[Series]) -> Body:
+        constants: fitting.Constants = {}
+        for method in METHODS:
+            chosen = _of(rows, method)
+            first, decay = fit(chosen)
+            logs = held_out(chosen, decays=True)
+            constants |= {
+                f"{method}_first": first, f"{method}_decay": decay,
+                f"{method}_log_sd": float(np.sqrt(np.mean(logs**2))),
+            }  # fmt: skip
+        return fitting.body(fitting.rounded(constants), {})
+
+    def scores(self, rows: list[Series], body: Body) -> Mapping[str, Any]:
+        found: dict[str, dict[str, float]] = {}
+        for method in METHODS:
+            chosen, decay = _of(rows, method), body["default"][f"{method}_decay"]
+            found[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
+            found[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
+            others = [each for each in rows if each[1] != method]
+            known = from_first(others, decay)
+            found[f"other methods, own first rate and decay of {method}"] = percent(known)
+        found["all, own first rate at every place"] = percent(from_first(rows, 1.0))
+        return found
+
+
+def _of(rows: Sequence[Series], method: str) -> list[Series]:
+    return [each for each in rows if each[1] == method]
+
+
+if __name__ == "__main__":
+    AcceptanceLengths().run()

@@ -1,0 +1,73 @@
+"""`silicast capacity`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from silicast.app.flags import Calibrations, Degrees, Json, Strict
+from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.serve_flags import ServeFlags, serving_scenario
+from silicast.app.slo_flag import EXAMPLE, FLAG
+from silicast.core.errors import SilicastError
+
+PATTERN = {"kind": "poisson", "rate_per_s": 1.0}
+"""Arrivals where the highest rate is asked for."""
+
+
+def capacity(
+    asked: ServeFlags,
+    degrees: Degrees | None = None,
+    *,
+    users: Annotated[bool, Parameter(negative="")] = False,
+    max_gpus: int | None = None,
+    calibration: Calibrations = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
+    """Find the most load under an objective, or with --rate the fewest devices that carry it.
+
+    Args:
+        users: the most clients that each wait for their answers, in place of the highest rate.
+        max_gpus: devices to try at most.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        strict: refuse what lies outside measured ground instead of widening the interval.
+        json: print the answer as JSON instead of a table.
+    """
+    plan = (degrees or Degrees()).given
+    scenario = with_calibrations(capacity_scenario(asked, plan, max_gpus, users=users), calibration)
+    reply = predicted(scenario)
+
+    from silicast.report.answers import answer_report
+
+    return print_reply(
+        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
+    )
+
+
+def capacity_scenario(
+    asked: ServeFlags, parallel: dict[str, int], max_gpus: int | None = None, *, users: bool = False
+) -> dict[str, Any]:
+    """The scenario that the flags stand for.
+
+    Raises:
+        SilicastError: no objective, or flags that contradict each other.
+
+    >>> asked = ServeFlags(model="Llama-3.1-8B", device="h100", slo="ttft_p99=1s", rate=20.0)
+    >>> capacity_scenario(asked, {})["workload"]["objective"]
+    'min_gpus'
+    """
+    if asked.slo is None:
+        raise SilicastError("says what counts as carried: give it", field=FLAG, hint=EXAMPLE)
+    loaded = asked.rate is not None or asked.concurrency is not None
+    if users and loaded:
+        raise SilicastError("is searched for, so no load is given", field="--users")
+    pattern = None if loaded or asked.trace is not None else PATTERN
+    scenario = serving_scenario(asked, parallel, pattern)
+    traffic = scenario["workload"]
+    objective = "min_gpus" if loaded else "max_concurrency" if users else "max_rate"
+    workload = {"objective": objective, "slo": traffic.pop("slo"), "traffic": traffic}
+    if max_gpus is not None:
+        workload["search"] = {"max_gpus": max_gpus}
+    return {**scenario, "task": "capacity", "workload": workload}

@@ -1,0 +1,91 @@
+"""`silicast serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silicast.app import status
+from silicast.app.console import show, warn, watched
+from silicast.app.flags import Calibrations, Degrees, Json, Strict
+from silicast.app.predict import Tree, print_reply, with_calibrations
+from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
+from silicast.app.serve_flags import ServeFlags, serving_scenario
+
+if TYPE_CHECKING:
+    from silicast.scenario.served import Served
+
+
+def serve(
+    asked: ServeFlags,
+    degrees: Degrees | None = None,
+    outputs: OutputFlags | None = None,
+    *,
+    sweep: str | None = None,
+    plot: Path | None = None,
+    calibration: Calibrations = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
+    """Predict latency and throughput of a model under load: TTFT, TPOT, ITL, end to end.
+
+    Args:
+        sweep: loads to try in place of one, such as rate=1..20 or concurrency=1,2,4..256.
+        plot: a file (.svg, .png, .pdf) to draw the curve of a sweep to.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        strict: refuse what lies outside measured ground instead of widening the interval.
+        json: print the answer as JSON instead of a table.
+    """
+    wanted, plan = outputs or OutputFlags(), (degrees or Degrees()).given
+    if sweep is not None or plot is not None:
+        from silicast.app.sweeping import swept
+
+        return swept(
+            asked, plan, wanted, sweep, plot, calibration=calibration, strict=strict, json=json
+        )
+    scenario = with_calibrations(serving_scenario(asked, plan), calibration)
+
+    import msgspec
+
+    from silicast.report.answers import answer_report
+    from silicast.scenario.answerers.serving import prepared
+    from silicast.scenario.decode import decode
+
+    ready = prepared(decode(scenario))
+    served = ready.served
+    check_outputs(wanted, served.deployment.engine.name)
+    try:
+        with watched("requests", len(served.requests), lambda: served.answered):
+            answer = ready.answer()
+    except KeyboardInterrupt:
+        return _interrupted(scenario, served, wanted, json=json)
+    reply: dict[str, Any] = msgspec.to_builtins(answer)
+    write_outputs(served, wanted)
+    return print_reply(
+        reply, lambda found: answer_report(scenario, found), json=json, strict=strict
+    )
+
+
+def _interrupted(scenario: Tree, served: Served, wanted: OutputFlags, *, json: bool) -> int:
+    """Leaves what was finished when the user ends a simulation.
+
+    Raises:
+        KeyboardInterrupt: nothing was.
+    """
+    count = served.finished
+    if not count:
+        raise KeyboardInterrupt
+    write_outputs(served, wanted)
+    if not json:
+        from silicast.report.answers import title
+        from silicast.report.serving import partial_report
+
+        show(partial_report(title(scenario), served.metrics_of(served.records)))
+    if count == len(served.requests):
+        warn("interrupted after the last request: the figures have no intervals")
+    else:
+        warn(
+            f"interrupted: {count:,} of {len(served.requests):,} requests were answered; figures "
+            "and files are of these, without intervals"
+        )
+    return status.INTERRUPTED

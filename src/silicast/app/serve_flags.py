@@ -1,0 +1,143 @@
+"""Flags of `silicast serve` to a scenario: the same structure that a scenario file holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, final
+
+from cyclopts import Parameter
+
+from silicast.app.flags import key_values
+from silicast.app.slo_flag import slo_of
+from silicast.core.errors import SilicastError
+
+INPUT_LEN, OUTPUT_LEN = 1024, 128
+"""Tokens where a user states none and gives no trace."""
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ServeFlags:
+    """What serves which requests.
+
+    Attributes:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        rate: requests a second that arrive on average, each at its own random time (Poisson).
+        concurrency: clients that each send a request as soon as the last one is answered.
+        trace: a file of requests with their times and lengths: .csv, .jsonl or .parquet.
+        input_len: prompt tokens of a request; 1024 if nothing says it.
+        output_len: tokens generated for a request; 128 if nothing says it.
+        requests: how many; left out, 10 for each client, or 1000.
+        range_ratio: lengths are drawn evenly from this share of them up to the whole; left out, all
+            are equal.
+        slo: limits such as ttft_p99=1s,tpot_p99=50ms, for goodput.
+        engine: catalog name; left out, the default engine.
+        option: one of the engine's own, as name=value; give it once for each.
+        dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
+        kv_dtype: format of the KV cache; left out, that of the activations.
+        power_w: a power limit below the board's own.
+        replicas: deployments alike that share the requests.
+        seed: of everything that is drawn.
+    """
+
+    model: str
+    device: str
+    rate: float | None = None
+    concurrency: int | None = None
+    trace: Path | None = None
+    input_len: int | None = None
+    output_len: int | None = None
+    requests: int | None = None
+    range_ratio: float | None = None
+    slo: str | None = None
+    engine: str | None = None
+    option: Annotated[list[str] | None, Parameter(negative="")] = None
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    power_w: float | None = None
+    replicas: int = 1
+    seed: int = 0
+
+
+def serving_scenario(
+    asked: ServeFlags, parallel: dict[str, int], sweep: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The scenario that the flags stand for; what was left out stays left out.
+
+    Args:
+        sweep: an arrival in place of the flags' own.
+
+    Raises:
+        SilicastError: not exactly one of ``rate``, ``concurrency``, ``trace`` and a sweep, or a
+            trace that is not there.
+    """
+    workload: dict[str, Any] = {"arrival": _arrival(asked, sweep)}
+    lengths = {
+        "input_len": (asked.input_len, INPUT_LEN),
+        "output_len": (asked.output_len, OUTPUT_LEN),
+    }
+    for name, (given, usual) in lengths.items():
+        if given is not None or asked.trace is None:
+            workload[name] = usual if given is None else given
+    for name in ("requests", "range_ratio"):
+        if getattr(asked, name) is not None:
+            workload[name] = getattr(asked, name)
+    if asked.slo is not None:
+        workload["slo"] = slo_of(asked.slo)
+    scenario: dict[str, Any] = {
+        "format": 1, "task": "serving", "model": asked.model, "device": asked.device,
+        "workload": workload,
+    }  # fmt: skip
+    if parallel:
+        scenario["parallel"] = parallel
+    if (engine := _engine(asked)) is not None:
+        scenario["engine"] = engine
+    formats = {"recipe": asked.dtype, "kv_cache": asked.kv_dtype}
+    if precision := {name: value for name, value in formats.items() if value is not None}:
+        scenario["precision"] = precision
+    if asked.power_w is not None:
+        scenario["limits"] = {"power_w": asked.power_w}
+    if asked.replicas != 1:
+        scenario["pools"] = {"replicas": {"count": asked.replicas}}
+    if asked.seed:
+        scenario["seed"] = asked.seed
+    return scenario
+
+
+def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
+    """How requests come."""
+    trace = None if asked.trace is None else {"kind": "trace", "path": str(asked.trace)}
+    ways: dict[str, dict[str, Any] | None] = {
+        "--rate": None if asked.rate is None else {"kind": "poisson", "rate_per_s": asked.rate},
+        "--concurrency": None
+        if asked.concurrency is None
+        else {"kind": "closed", "concurrency": asked.concurrency},
+        "--trace": trace,
+        "--sweep": sweep,
+    }
+    given = [flag for flag, way in ways.items() if way is not None]
+    if len(given) != 1:
+        raise SilicastError(
+            f"{' and '.join(given)} are both given" if given else "nothing says how requests come",
+            field=given[0] if given else "--rate",
+            hint=f"give one of {', '.join(ways)}",
+        )
+    if asked.trace is not None and not asked.trace.is_file():
+        raise SilicastError("does not exist", kind="io", field="--trace", file=str(asked.trace))
+    found = ways[given[0]]
+    assert found is not None
+    return found
+
+
+def _engine(asked: ServeFlags) -> str | dict[str, Any] | None:
+    if not asked.option:
+        return asked.engine
+    options = key_values(asked.option, "--option", "async_scheduling=false")
+    if asked.engine is None:
+        from silicast.composition.engine import default_engine
+
+        return {"name": default_engine("serving"), "options": options}
+    return {"name": asked.engine, "options": options}

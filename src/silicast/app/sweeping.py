@@ -1,0 +1,123 @@
+"""`silicast serve --sweep`: one answer for each load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silicast.app import status
+from silicast.app.console import progress, show, warn, write_json
+from silicast.app.predict import Tree, with_calibrations
+from silicast.app.serve_files import OutputFlags
+from silicast.app.serve_flags import ServeFlags, serving_scenario
+from silicast.core.errors import SilicastError, unsupported
+
+if TYPE_CHECKING:
+    from silicast.scenario.answer import Answer
+    from silicast.scenario.load_sweep import Curve, Loads
+
+
+def swept(
+    asked: ServeFlags,
+    degrees: dict[str, int],
+    outputs: OutputFlags,
+    sweep: str | None,
+    plot: Path | None,
+    *,
+    calibration: list[Path] | None,
+    strict: bool,
+    json: bool,
+) -> int:
+    """Answers every load and shows the curve; an interruption leaves what was finished.
+
+    Raises:
+        SilicastError: a flag that does not go with a sweep, or no load can be answered.
+    """
+    from silicast.report.load_curve import check_plot, curve_report, write_plot
+    from silicast.scenario.load_sweep import EXAMPLE, Loads
+
+    if sweep is None:
+        raise SilicastError("draws the curve of --sweep", field="--plot", hint=EXAMPLE)
+    if outputs.asked:
+        raise SilicastError(
+            "files of requests, steps, traces and metrics are of one load", field="--sweep",
+            hint="leave --sweep out, or the files",
+        )  # fmt: skip
+    if plot is not None:
+        check_plot(plot)
+    loads = Loads.of(sweep)
+    scenario = serving_scenario(asked, degrees, loads.arrival(loads.values[0]))
+    scenario = with_calibrations(scenario, calibration)
+    curve, whole = _curve(scenario, loads, strict=strict)
+    head = _title(scenario)
+    if plot is not None:
+        write_plot(plot, curve, head)
+        warn(f"{plot}: the curve")
+    if json:
+        write_json(_plain(curve))
+    else:
+        show(curve_report(head, curve))
+    if not whole:
+        warn(f"interrupted: {len(curve.points)} of {len(loads.values)} loads were answered")
+        return status.INTERRUPTED
+    return status.ANSWERED if len(curve.answered) == len(curve.points) else status.NOT_ANSWERED
+
+
+def _curve(scenario: Tree, loads: Loads, *, strict: bool) -> tuple[Curve, bool]:
+    """The answers, and whether all loads were tried.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted before the first answer.
+    """
+    from silicast.scenario.answer import Answer
+    from silicast.scenario.load_sweep import Curve, points_of
+
+    found: list[tuple[float, Answer | SilicastError]] = []
+    try:
+        with progress("loads", len(loads.values)) as advance:
+            for point in points_of(scenario, loads):
+                found.append(point)
+                advance(len(found))
+                if strict and isinstance(point[1], Answer):
+                    _require_measured(point[1])
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        return Curve(loads.what, tuple(found)), False
+    return Curve(loads.what, tuple(found)), True
+
+
+def _require_measured(answer: Answer) -> None:
+    if answer.domain != "in":
+        reasons = "; ".join(answer.warnings) or "no measurements near it"
+        raise unsupported(
+            f"outside measured ground: {reasons}", "device",
+            "without --strict it is answered with wider intervals",
+        )  # fmt: skip
+
+
+def _title(scenario: Tree) -> str:
+    """What was asked, without a load."""
+    from silicast.report.answers import title
+
+    workload = {n: v for n, v in scenario["workload"].items() if n != "arrival"}
+    return title({**scenario, "workload": workload})
+
+
+def _plain(curve: Curve) -> dict[str, Any]:
+    """The curve for programs: each load with its answer or refusal."""
+    import msgspec
+
+    from silicast.scenario.answer import refusal
+
+    points = [
+        {
+            curve.what: load,
+            "answer": msgspec.to_builtins(refusal(e) if isinstance(e, SilicastError) else e),
+        }
+        for load, e in curve.points
+    ]
+    at = {"knee": curve.knee, "saturated": curve.saturated}
+    loads = [load for load, _ in curve.answered]
+    places = {name: None if i is None else loads[i] for name, i in at.items()}
+    return {"ok": True, "sweep": curve.what, **places, "points": points}

@@ -1,0 +1,76 @@
+"""Task ``serving``: requests on a deployment, simulated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, final
+
+import msgspec
+
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.fleets import fleet_of
+from silicast.scenario.served import Served
+from silicast.scenario.simulated import Simulated
+from silicast.scenario.traffic import traffic_of
+from silicast.scenario.workloads import ServingWorkload
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
+
+
+@register
+@final
+class ServingAnswerer(Answerer):
+    """Metrics: ``ttft``, ``tpot``, ``itl`` and ``e2e`` (mean, p50, p90, p95, p99), throughput,
+    preemptions and use of the KV cache.
+    """
+
+    task: ClassVar[str] = "serving"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return prepared(scenario).answer()
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
+        served = prepared(scenario).served
+        served.simulate()
+        return served.trace()
+
+
+@final
+class Prepared:
+    """A serving scenario, ready to run.
+
+    Attributes:
+        served: its requests on its replicas; what was observed once :meth:`answer` was called.
+    """
+
+    def __init__(self, served: Served, warnings: list[str]) -> None:
+        self.served, self._warnings = served, warnings
+
+    def answer(self) -> Answer:
+        """Simulates, and answers."""
+        served = self.served
+        found = Simulated(served.fleet, served.simulate)
+        reply = found.answer(served.metrics_of, self._warnings)
+        reply.why.update(served.why())
+        power = {name: Belief.of(value) for name, value in served.power().items()}
+        return msgspec.structs.replace(reply, metrics=reply.metrics | power)
+
+
+def prepared(scenario: Scenario) -> Prepared:
+    """Requests and replicas of a scenario.
+
+    Raises:
+        SilicastError: it cannot be simulated.
+    """
+    work = scenario.workload
+    assert isinstance(work, ServingWorkload)
+    fleet, warnings = fleet_of(scenario)
+    traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
+    cluster = scenario.raw.cluster
+    price = cluster.price_per_gpu_hour if cluster else None
+    served = Served(fleet, traffic.requests, work.slo, price)
+    return Prepared(served, [*warnings, *traffic.remarks])

@@ -1,0 +1,345 @@
+"""The search behind task ``capacity`` for one deployment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Z90, Quantity
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answerer import not_yet
+from silicast.scenario.decode import Scenario
+from silicast.scenario.fleets import fleet_of
+from silicast.scenario.served import Served
+from silicast.scenario.simulated import Simulated
+from silicast.scenario.traffic import traffic_of
+from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
+from silicast.serving.capacity import (
+    LEAST_RATE,
+    MOST_RATE,
+    TOLERANCE,
+    Bracket,
+    Loads,
+    first,
+    longest_context,
+    users_that_fit,
+)
+from silicast.serving.fleet import Fleet
+from silicast.serving.objective import Objective
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.simulation import ReplicaSpec
+from silicast.serving.uncertainty import paced
+
+REQUESTS = 400
+"""Of a run where a scenario states no number; more where there are more clients."""
+PER_CLIENT = 10
+LONG, SHORT = 20.0, 5.0
+"""Answer times that requests should arrive for, and below which a warning names it."""
+MOST_GPUS = 1024
+MOST_REQUESTS = 10_000
+COARSE = 4
+"""A long traffic is searched with this part of its requests first."""
+FEWEST = 200
+LOADS = {
+    "max_rate": "max_rate_per_s", "max_concurrency": "max_concurrency", "min_gpus": "gpus",
+    "min_cost": "gpus",
+}  # fmt: skip
+"""Objective of a search -> the metric that it finds."""
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """The load that is carried.
+
+    Attributes:
+        bracket: of loads; requests: of the one that is carried, or one at a time if none is.
+        limited_by: "objective", "kv_cache", "sequences" or "search".
+    """
+
+    bracket: Bracket
+    requests: Requests
+    replicas: int
+    limited_by: str
+
+
+@final
+class Search:
+    """The capacity of one deployment."""
+
+    def __init__(
+        self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
+    ) -> None:
+        self.fields, self.work, self._scenario = dict(fields), work, scenario
+        fleet, self._warnings = fleet_of(scenario)
+        (pool, *others) = fleet.pools
+        if others:
+            raise not_yet("capacity of several pools", "pools")
+        self.deployment, self._spec, self._replicas = pool.deployment, pool.spec, pool.count
+        self._objective = Objective.of(msgspec.to_builtins(work.slo))
+        self._price = _price(scenario) if work.objective == "min_cost" else 0.0
+        traffic = self._traffic()
+        self._loads = Loads(traffic, self._spec, self._objective, self._replicas, count=self._count)
+        self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
+        self.found = self._search()
+
+    @property
+    def load(self) -> float:
+        """What is carried: a rate, clients or replicas; 0 = nothing."""
+        return self.found.bracket.carried
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.found.replicas * self.deployment.plan.gpus
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The best candidate has the smallest."""
+        failed = float(self.load == 0.0)
+        if self.work.objective.startswith("max"):
+            return failed, -self.load, self.gpus
+        return failed, self.gpus * (self._price or 1.0), self.gpus
+
+    def summary(self) -> dict[str, Any]:
+        """One line of a comparison of candidates."""
+        name = LOADS[self.work.objective]
+        value = self.gpus if name == "gpus" and self.load else self.load
+        return {"fields": self.fields, name: value, "gpus": self.gpus}
+
+    def answer(self) -> Answer:
+        """The capacity with the statistics there."""
+        found = self.found
+        fleet = Fleet.of(self.deployment, self._spec, found.replicas)
+        served = Served(fleet, found.requests, self.work.slo, self._price or None)
+        simulated = Simulated(fleet, served.simulate)
+        said = [*self._warnings, *self._said(simulated.records)]
+        reply = simulated.answer(served.metrics_of, said)
+        reply.why.update(served.why())
+        ends = [paced(self._spec, simulated.error.pace(deviations)) for deviations in (Z90, -Z90)]
+        metrics = {n: Belief.of(q) for n, q in self._metrics(ends).items()}
+        reply.why["capacity"] = self._why(simulated.records)
+        return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
+
+    def _traffic(self) -> Requests:
+        """What is asked, at the rate that the scenario states."""
+        traffic = self.work.traffic
+        arrival = traffic.arrival
+        if self.work.objective == "max_rate" and arrival.kind == "closed":
+            traffic = _with(traffic, arrival=ArrivalTable("poisson", rate_per_s=1.0))
+        if self.work.objective == "max_concurrency" and arrival.kind != "trace":
+            traffic = _with(traffic, arrival=ArrivalTable("closed", concurrency=1))
+        count = traffic.requests or REQUESTS
+        if self.work.objective == "max_concurrency" and traffic.requests is None:
+            count = max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
+        if traffic.arrival.kind != "trace":
+            traffic = _with(traffic, requests=count)
+        self._stated = traffic
+        return self._requests(traffic)
+
+    def _requests(self, traffic: ServingWorkload) -> Requests:
+        seed, folder = self._scenario.raw.seed or 0, self._scenario.folder
+        return traffic_of(traffic, seed, folder, "workload.traffic").requests
+
+    def _most_clients(self, traffic: ServingWorkload) -> int:
+        """Clients whose requests fit at once, the longest of each."""
+        one = self._requests(_with(traffic, requests=REQUESTS))
+        longest = int((one.input_tokens + one.output_tokens).max())
+        return max(users_that_fit(self._spec, longest, self._replicas), 1)
+
+    def _count(self, clients: int) -> int:
+        return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
+
+    def _search(self) -> Found:
+        if self.work.objective == "max_concurrency":
+            return self._most_users()
+        alone = self._loads.run(self._loads.alone())
+        if (alone.done_ns < 0).any() or self._objective.broken(alone):
+            return self._none()
+        if self.work.objective == "max_rate":
+            return self._highest_rate(float(alone.e2e_s().mean()))
+        rate = self.work.traffic.arrival.rate_per_s or 0.0
+        loads = self._loads = self._long_enough(float(alone.e2e_s().mean()), rate)
+        gpus = self.deployment.plan.gpus
+        most = max((self.work.search.max_gpus or MOST_GPUS) // gpus, 1)
+        bracket = self._fewest(most)
+        replicas = int(bracket.carried)
+        if not replicas:
+            return Found(bracket, loads.requests, most, "search")
+        return Found(bracket, loads.requests, replicas, "objective")
+
+    def _long_enough(self, e2e_s: float, rate_per_s: float) -> Loads:
+        """The traffic with enough requests for queues to build up, where no number is stated."""
+        wanted = min(math.ceil(LONG * e2e_s * rate_per_s), MOST_REQUESTS)
+        stated = self.work.traffic.requests is not None or self._stated.arrival.kind == "trace"
+        if stated or wanted <= len(self._loads.requests):
+            return self._loads
+        return replace(self._loads, requests=self._requests(_with(self._stated, requests=wanted)))
+
+    def _fewest(self, most: int, spec: ReplicaSpec | None = None, start: int = 1) -> Bracket:
+        """The fewest replicas: ``carried`` of them do and ``broken`` do not."""
+        loads, chosen = self._loads, spec or self._spec
+
+        def carries(replicas: int) -> bool:
+            met = replace(loads, replicas=replicas, spec=chosen).carries(loads.requests)
+            if spec is None:
+                loads.tried[float(replicas)] = met
+            return met
+
+        low, high = 0, max(start, 1)
+        while not carries(high):
+            if high >= most:
+                return Bracket(0.0, float(high))
+            low, high = high, min(2 * high, most)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if carries(middle) else (middle, high)
+        return Bracket(float(high), float(low))
+
+    def _highest_rate(self, e2e_s: float) -> Found:
+        coarse = self._coarse()
+        bracket = coarse.most(
+            coarse.at_rate, coarse.served_per_s(), least=LEAST_RATE, most=MOST_RATE, factor=1.5
+        )
+        loads = self._loads = self._long_enough(e2e_s, bracket.carried)
+        if bracket.carried and loads.requests is not coarse.requests:
+            bracket = loads.most(
+                loads.at_rate, bracket.carried, least=LEAST_RATE, most=MOST_RATE, factor=1.1
+            )
+        if not bracket.carried:
+            return self._none()
+        rate = bracket.carried
+        return Found(bracket, loads.at_rate(rate), self._replicas, "objective")
+
+    def _coarse(self) -> Loads:
+        loads, count = self._loads, len(self._loads.requests)
+        if count < COARSE * FEWEST:
+            return loads
+        return replace(loads, requests=first(loads.requests, count // COARSE), tried={})
+
+    def _most_users(self) -> Found:
+        loads, spec = self._loads, self._spec
+        most = max(users_that_fit(spec, self._longest, self._replicas), 1)
+        bracket = loads.most(
+            lambda clients: loads.of_clients(int(clients)),
+            min(8.0, most), least=1.0, most=float(most), whole=True,
+        )  # fmt: skip
+        if not bracket.carried:
+            return self._none()
+        limited = "objective"
+        if math.isinf(bracket.broken):
+            full = spec.limits.sequences * spec.groups * self._replicas <= most
+            limited = "sequences" if full else "kv_cache"
+        clients = int(bracket.carried)
+        return Found(bracket, loads.of_clients(clients), self._replicas, limited)
+
+    def _none(self) -> Found:
+        """Nothing is carried: the nearest is one request at a time."""
+        return Found(Bracket(0.0, 0.0), self._loads.alone(), self._replicas, "objective")
+
+    def _metrics(self, ends: Sequence[ReplicaSpec]) -> dict[str, Quantity]:
+        """What was found, at the predicted pace and at a slow and a quick one."""
+        name, load = LOADS[self.work.objective], self.load
+        gpus = self.deployment.plan.gpus
+        found: dict[str, Quantity] = {}
+        if name != "gpus":
+            values = [load, *(self._at(spec) for spec in ends)] if load else [0.0]
+            found[name] = Quantity(load, min(values), max(values))
+            found["gpus"] = Quantity.exact(float(self.gpus))
+        elif load:
+            most = 4 * int(load) + 4
+            counts = [load, *(self._fewest(most, s, int(load)).carried or most for s in ends)]
+            found[name] = Quantity(load, min(counts), max(counts)).times(gpus)
+            if self._price:
+                found["cost_per_hour"] = found[name].times(self._price)
+        else:
+            found[name] = Quantity.exact(0.0)
+        fit = users_that_fit(self._spec, self._longest, self.found.replicas)
+        found["users_that_fit"] = Quantity.exact(float(fit))
+        longest = longest_context(self._spec, self.deployment.model.max_positions)
+        found["longest_context_tokens"] = Quantity.exact(float(longest))
+        return found
+
+    def _at(self, spec: ReplicaSpec) -> float:
+        """The same at another pace."""
+        loads, load = self._loads, self.load
+        if self.work.objective == "max_concurrency":
+            most = float(max(users_that_fit(self._spec, self._longest, self._replicas), 1))
+            return loads.most(
+                lambda clients: loads.of_clients(int(clients)),
+                load, least=1.0, most=most, whole=True, spec=spec,
+            ).carried  # fmt: skip
+        coarse = self._coarse()
+        own = load
+        if coarse is not loads:  # of fewer requests both, at this pace and at the predicted one
+            own = (
+                coarse.most(
+                    coarse.at_rate, load, least=LEAST_RATE, most=MOST_RATE, factor=1.1
+                ).carried
+                or load
+            )
+        moved = coarse.most(coarse.at_rate, own, least=LEAST_RATE, most=MOST_RATE, spec=spec)
+        return load * moved.carried / own
+
+    def _said(self, records: Records) -> list[str]:
+        """That the objective is out of reach, and what is the nearest."""
+        if self.load:
+            return self._short(records)
+        if self.found.limited_by == "search":
+            return [f"not even {self.gpus} devices carry this traffic: statistics are theirs"]
+        values = self._objective.values(records)
+        over = [
+            f"{name.removesuffix('_ms')} is {value:.4g} ms, not {self._objective.limit(name):.4g}"
+            for name, value in values.items()
+            if value > self._objective.limit(name)
+        ]
+        return [f"the objective is out of reach: one request at a time, {', '.join(over)}"]
+
+    def _short(self, records: Records) -> list[str]:
+        """That queues had no time to build up."""
+        if records.requests.concurrency:
+            return []
+        arrives_s = int(records.requests.arrival_ns.max()) * 1e-9
+        taken_s = float(records.e2e_s().mean())
+        if arrives_s >= SHORT * taken_s:
+            return []
+        said = f"{len(records.requests)} requests arrive in {arrives_s:.3g} s, an answer takes "
+        return [
+            f"{said}{taken_s:.3g} s: queues have no time to build up, a longer run carries less"
+        ]
+
+    def _why(self, records: Records) -> dict[str, Any]:
+        bracket = self.found.bracket
+        values = self._objective.values(records)
+        return {
+            "objective": self.work.objective,
+            "limited_by": self.found.limited_by,
+            "reached": bool(self.load),
+            "limits_ms": {name: self._objective.limit(name) for name in values},
+            "values_ms": values,
+            "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
+            "tolerance": TOLERANCE,
+            "tried": [[load, met] for load, met in sorted(self._loads.tried.items())],
+        }
+
+
+def _with(traffic: ServingWorkload, **fields: Any) -> ServingWorkload:
+    found: ServingWorkload = msgspec.structs.replace(traffic, **fields)
+    return found
+
+
+def _price(scenario: Scenario) -> float:
+    cluster = scenario.raw.cluster
+    price = cluster.price_per_gpu_hour if cluster is not None else None
+    if price is None:
+        raise SilicastError(
+            "the price of a device is not stated", field="cluster.price_per_gpu_hour"
+        )
+    return price

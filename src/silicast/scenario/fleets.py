@@ -1,0 +1,137 @@
+"""What serves the traffic of a scenario: its pools, router and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import msgspec
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answerer import not_yet
+from silicast.scenario.decode import Scenario
+from silicast.scenario.deployments import Pool as Deployed
+from silicast.scenario.deployments import deployment_of, pools_of
+from silicast.scenario.schema import LoraTable, PoolLinkTable
+from silicast.serving.deploy import replica_spec
+from silicast.serving.drafting import drafted
+from silicast.serving.fleet import Fleet, Pool
+from silicast.serving.replica import Role
+from silicast.serving.routers import LeastLoaded, RoundRobin, Router, router_named
+from silicast.serving.simulation import KvLink, ReplicaSpec
+
+ROLES = ("", "prefill", "decode")
+LORA = (
+    "lora: kernels of grouped adapters were not measured; they are priced as thin matrix products, "
+    "each adapter as likely, and the host's work for them is left out"
+)
+
+
+def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
+    """What serves, and what was assumed about it; ``parallel.dp`` is replicas.
+
+    Raises:
+        SilicastError: an unknown name, a pool whose role is not known, pools of several models, or
+            something not modelled.
+    """
+    deployed, replicas = _deployed(_bare(scenario))
+    said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
+            for text in p.warnings]  # fmt: skip
+    pools = tuple(
+        Pool(pool.deployment, _spec(pool, name), pool.count, name)
+        for name, pool in deployed.items()
+    )
+    if scenario.raw.lora is not None:
+        pools = _adapted(scenario, scenario.raw.lora, pools)
+        said.append(LORA)
+    plain, (pools, drafts) = pools, _drafting(scenario, pools)
+    said += drafts
+    if len({pool.deployment.model for pool in pools}) > 1:
+        raise not_yet("one traffic over pools of several models", "pools")
+    router = _router(scenario, replicas)
+    link, assumed = _link(scenario, pools)
+    return Fleet(pools, router, scenario.raw.seed or 0, link, plain), [*said, *assumed]
+
+
+def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
+    """Pools by name, and the data-parallel replicas of the only one."""
+    if scenario.pools:
+        return pools_of(scenario), 1
+    count = scenario.raw.parallel.dp or 1
+    parallel = msgspec.structs.replace(scenario.raw.parallel, dp=None)
+    raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
+    deployment, said = deployment_of(msgspec.structs.replace(scenario, raw=raw))
+    return {"": Deployed(deployment, count, "", tuple(said))}, count
+
+
+def _bare(scenario: Scenario) -> Scenario:
+    """Without what is put on top of its deployments."""
+    raw = msgspec.structs.replace(scenario.raw, speculative=None, lora=None)
+    return msgspec.structs.replace(scenario, raw=raw)
+
+
+def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """The pools with adapters."""
+    from silicast.serving.adapters import Adapters, adapted
+
+    if scenario.raw.speculative is not None:
+        raise not_yet("drafts beside adapters", "lora")
+    adapters = Adapters(table.rank, tuple(table.targets or ()), table.adapters)
+    return tuple(
+        replace(pool, spec=adapted(pool.spec, pool.deployment, adapters)) for pool in pools
+    )
+
+
+def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, ...], list[str]]:
+    """The pools with what drafts their tokens, where they decode."""
+    from silicast.scenario.speculation import drafting_of
+
+    found, said = [], dict[str, None]()
+    for pool in pools:
+        drafting, assumed = drafting_of(scenario, pool.deployment)
+        spec = pool.spec
+        if drafting is not None and spec.role != "prefill":
+            spec = drafted(spec, pool.deployment, drafting)
+        found.append(replace(pool, spec=spec))
+        said |= dict.fromkeys(assumed)
+    return tuple(found), list(said)
+
+
+def _spec(pool: Deployed, name: str) -> ReplicaSpec:
+    if pool.role not in ROLES:
+        raise SilicastError(
+            f"no role {pool.role[:80]!r}",
+            kind="unknown_name",
+            field=f"pools.{name}.role",
+            hint="prefill, decode, or none for both",
+        )
+    return replace(replica_spec(pool.deployment), role=cast("Role", pool.role))
+
+
+def _router(scenario: Scenario, replicas: int) -> type[Router]:
+    if scenario.raw.router:
+        return router_named(scenario.raw.router)
+    return LeastLoaded if replicas > 1 else RoundRobin
+
+
+def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, list[str]]:
+    """What joins prefill and decode: the stated link, or the network of the decoding devices."""
+    decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
+    if decoding is None:
+        if scenario.links:
+            return None, ["links: no pool decodes what another one prefills"]
+        return None, []
+    network = decoding.deployment.machine.links.inter_node
+    rate, latency_s, assumed = network.bandwidth_bytes_per_s, network.latency_s, []
+    stated = next(iter(scenario.links.values()), PoolLinkTable())
+    if stated.bandwidth_gb_per_s is not None:
+        rate = stated.bandwidth_gb_per_s * 1e9
+    else:
+        assumed = [
+            f"links: caches move over {network.name}, {rate / 1e9:.3g} GB/s a device, as assumed"
+        ]
+    if stated.latency_us is not None:
+        latency_s = stated.latency_us * 1e-6
+    block = decoding.spec.layout.block_bytes
+    return KvLink(rate, round(latency_s * 1e9), block), assumed

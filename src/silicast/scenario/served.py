@@ -1,0 +1,254 @@
+"""A serving scenario ready to be simulated, and everything that its simulation tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from silicast.composition.deployment import Deployment
+from silicast.core.prediction import Quantity
+from silicast.scenario.workloads import SloTable
+from silicast.serving.energy import power, with_model_error
+from silicast.serving.fleet import Fleet, Pool
+from silicast.serving.knee import estimated_knee
+from silicast.serving.metrics import (
+    QUANTILES,
+    goodput_per_s,
+    kv_use,
+    queue,
+    rates,
+    statistics_ms,
+    transfers_ms,
+)
+from silicast.serving.objective import Objective, queue_growth
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.use import device_use, limited_by, step_shares
+
+if TYPE_CHECKING:
+    from silicast.composition.trace_events import Trace
+
+
+@final
+class Served:
+    """Requests on a fleet.
+
+    Args:
+        slo: by which goodput is counted.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        requests: Requests,
+        slo: SloTable | None = None,
+        price_per_gpu_hour: float | None = None,
+    ) -> None:
+        self.fleet, self.requests, self.slo = fleet, requests, slo
+        self._price = price_per_gpu_hour
+        self._current: Simulation | None = None
+        self._first: Records | None = None
+
+    @property
+    def entry(self) -> Pool:
+        """The first pool that takes in requests."""
+        return self.fleet.entry
+
+    @property
+    def deployment(self) -> Deployment:
+        """Of that pool."""
+        return self.entry.deployment
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """Of its replicas."""
+        return self.entry.spec
+
+    @property
+    def replicas(self) -> int:
+        """How many it has."""
+        return self.entry.count
+
+    @property
+    def blocks(self) -> list[int]:
+        """Of the KV cache of each replica."""
+        return [spec.limits.blocks * spec.groups for spec in self.fleet.specs]
+
+    @property
+    def records(self) -> Records:
+        """Of the first run; complete when it has ended.
+
+        Raises:
+            ValueError: none has begun.
+        """
+        if self._first is None:
+            raise ValueError("nothing was simulated yet")
+        return self._first
+
+    @property
+    def answered(self) -> int:
+        """Requests that are answered in the run under way."""
+        return len(self._current.records.finished) if self._current is not None else 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that were answered in the first run, as far as it came."""
+        return len(self._first.finished) if self._first is not None else 0
+
+    def simulate(self, specs: Sequence[ReplicaSpec] | None = None) -> Records:
+        """The requests on other replicas, by default on the fleet's own.
+
+        Raises:
+            SilicastError: a request can never run.
+        """
+        self._current = self.fleet.simulation(self.requests, specs)
+        if self._first is None:
+            self._first = self._current.records
+        return self._current.run()
+
+    def metrics_of(self, records: Records) -> dict[str, float]:
+        """Every metric of a run."""
+        found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
+        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
+        if self.slo is not None:
+            found["goodput_per_s"] = self.goodput(records, found)
+        if records.verified:
+            found["acceptance_length"] = records.accepted / records.verified
+        found["preemptions"] = float(records.sequences.preemptions.sum())
+        found |= kv_use(records, self.blocks, self.spec.layout.block_tokens)
+        found |= queue(records)
+        found |= device_use(records, self.fleet)
+        if self._price is not None:
+            hourly = self._price * self.fleet.gpus / 3600.0
+            found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
+        return found
+
+    def power(self) -> dict[str, Quantity]:
+        """Power and energy of the first run, where power is modelled."""
+        return {
+            name: with_model_error(value, self.fleet.pools, most)
+            for name, (value, most) in power(self.records, self.fleet).items()
+        }
+
+    def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
+        """Requests a second that keep the objective: a limit on a quantile is a limit on each
+        request, and while a mean is above its limit none counts.
+        """
+        limits = self._objective
+        if any(
+            metrics.get(name, 0.0) > limit for name, limit in limits.named.items() if "mean" in name
+        ):
+            return 0.0
+        return goodput_per_s(records, limits_a_request(limits))
+
+    @property
+    def _objective(self) -> Objective:
+        slo = self.slo or SloTable()
+        return Objective.of({name: getattr(slo, name) for name in slo.__struct_fields__})
+
+    def trace(self) -> Trace:
+        """The timeline of what was simulated."""
+        from silicast.serving.trace import trace_of
+
+        return trace_of(self.records, self.deployment.model.name, self.blocks)
+
+    def exposition(self) -> str:
+        """What the engine would export after the run, as Prometheus scrapes it.
+
+        Raises:
+            SilicastError: its metrics are not known.
+        """
+        from silicast.serving.exported import exposition, metric_names
+
+        names = metric_names(self.deployment.engine.name)
+        return exposition(self.records, names, self.deployment.model.name, self.blocks)
+
+    def why(self) -> dict[str, Any]:
+        """What held requests back, how steps were filled, and where the knee is."""
+        records, spec = self.records, self.spec
+        prompt = int(np.median(self.requests.input_tokens))
+        found: dict[str, Any] = {
+            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            | self._offered(),
+            "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
+            "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
+            "engine_limits": {
+                "sequences": spec.limits.sequences * spec.groups * self.replicas,
+                "step_tokens": spec.limits.step_tokens,
+                "kv_blocks": sum(self.blocks),
+                "block_tokens": spec.layout.block_tokens,
+            },
+        }
+        if len(self.fleet.pools) == 1:
+            knee = estimated_knee(spec, self.requests, self.replicas)
+            found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
+        found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+        lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
+        if lengths:
+            found["speculation"] = self._speedup(lengths[0])
+        if self.slo is not None:
+            found["slo"] = self._verdicts(self._objective)
+        return found
+
+    def _speedup(self, expected: float) -> dict[str, Any]:
+        """The same requests without drafts: how much longer each waits for a token."""
+        drafted, alone = self.records, self._undrafted()
+        found: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
+        rows = drafted.finished[self.requests.output_tokens[drafted.finished] > 1]
+        if len(rows):
+            spans = [(each.done_ns - each.first_ns)[rows] for each in (alone, drafted)]
+            quicker = spans[0] / np.maximum(spans[1], 1)
+            found["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
+            found["tpot_speedup"] = {
+                name: round(float(np.quantile(quicker, at)), 6)
+                for name, at in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9))
+            }
+        rate, plain = (rates(each)["output_tokens_per_s"] for each in (drafted, alone))
+        return found | {"throughput_speedup": round(rate / plain, 6)}
+
+    def _undrafted(self) -> Records:
+        return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
+
+    def _offered(self) -> dict[str, float]:
+        """Requests a second that come, where clients do not wait for answers, and how much longer
+        each second of them waits.
+        """
+        arrivals = self.requests.arrival_ns
+        span_ns = int(arrivals.max() - arrivals.min())
+        waits = self.requests.concurrency or int(self.requests.after.max()) >= 0
+        if waits or not span_ns:
+            return {}
+        return {
+            "offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6),
+            "queue_growth": round(max(queue_growth(self.records), 0.0), 6),
+        }
+
+    def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
+        """Statistic -> its limit, its value and whether it is kept."""
+        found = {}
+        for name, value in limits.values(self.records).items():
+            limit = limits.limit(name)
+            shown = name
+            if name not in limits.named:
+                shown = f"{name.removesuffix('_ms')}_p{limits.quantile * 100:g}_ms"
+            found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
+        return found
+
+
+def limits_a_request(limits: Objective) -> dict[str, float]:
+    """Latency -> the lowest limit on a request or on a quantile, milliseconds.
+
+    >>> limits = Objective.of({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
+    >>> limits_a_request(limits)
+    {'ttft': 400.0}
+    """
+    found = dict(limits.each)
+    for name, limit in limits.named.items():
+        latency, statistic, _ = name.split("_")
+        if statistic in QUANTILES:
+            found[latency] = min(limit, found.get(latency, limit))
+    return found

@@ -1,0 +1,1 @@
+"""Layer 5: engines, KV cache and traffic: latency under load."""

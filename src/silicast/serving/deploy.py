@@ -1,0 +1,108 @@
+"""From a deployment to what a simulation runs: prices, policy, limits and cache of its replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import BoardTable, ServingTable
+from silicast.composition.step_prices import step_prices
+from silicast.core.errors import SilicastError
+from silicast.serving.kv_pool import KvLayout, blocks_of
+from silicast.serving.scheduler import Limits, scheduler_named
+from silicast.serving.simulation import ReplicaSpec
+
+UNLIMITED = 16384
+"""New tokens of a step where an engine states no limit."""
+GIB, MIB = float(1 << 30), float(1 << 20)
+
+
+def limits_of(deployment: Deployment, **stated: Any) -> Limits:
+    """The limits with which a deployment's engine starts each group of ranks.
+
+    Args:
+        stated: fields of :class:`~silicast.serving.scheduler.Limits` that are set, by name.
+
+    Raises:
+        SilicastError: the engine does not serve, or the model does not fit.
+    """
+    table = _table(deployment)
+    board = _board(table, deployment)
+    groups = deployment.plan.attention_dp
+    memory = deployment.engine.memory
+    sequences = board.max_sequences or table.max_sequences
+    if table.shares_sequences:
+        sequences = max(sequences // groups, 1)
+    sequences = stated.pop("sequences", 0) or sequences
+    tokens = board.step_tokens or table.step_tokens or memory.prefill_chunk_tokens or UNLIMITED
+    tokens = stated.pop("step_tokens", 0) or tokens
+    blocks = stated.pop("blocks", 0) or table.blocks
+    if not blocks:
+        share = _share(table, board, deployment, tokens)
+        layout = KvLayout.of(deployment)
+        blocks = blocks_of(deployment, layout, tokens, min(sequences, tokens), share)
+    if blocks < 1:
+        raise SilicastError(
+            f"{deployment.model.name} leaves no room for a KV cache on {deployment.plan.gpus} x "
+            f"{deployment.device.name}",
+            field="parallel",
+            hint="more or larger devices, or a smaller format of the weights",
+        )
+    kept: dict[str, Any] = {"prefix_caching": table.prefix_caching, "options": table.options}
+    return Limits(sequences, tokens, blocks, **(kept | stated))
+
+
+def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
+    """What a replica of a deployment is made of.
+
+    Args:
+        limits: fields of :class:`~silicast.serving.scheduler.Limits` that are set, by name; the
+            others are the engine's defaults.
+
+    Raises:
+        SilicastError: the engine does not serve, or the model does not fit.
+    """
+    table = _table(deployment)
+    host = deployment.machine.host.factor
+    return ReplicaSpec(
+        prices=step_prices(deployment),
+        policy=scheduler_named(table.policy),
+        limits=limits_of(deployment, **limits),
+        layout=KvLayout.of(deployment),
+        groups=deployment.plan.attention_dp,
+        front_ns=round(table.front_us * 1e3 / host),
+        front_token_ns=round(table.front_token_us * 1e3 / host),
+        back_ns=round(table.back_us * 1e3 / host),
+    )
+
+
+def _table(deployment: Deployment) -> ServingTable:
+    table = deployment.engine.serving
+    if table is None:
+        raise SilicastError(f"{deployment.engine.name} serves no requests", field="engine")
+    return table
+
+
+def _board(table: ServingTable, deployment: Deployment) -> BoardTable:
+    """The defaults for a device: of the last entry that is about it."""
+    device, found = deployment.device, BoardTable(0.0)
+    for board in table.boards:
+        if device.dram.capacity_bytes < board.from_gib * GIB:
+            continue
+        if not device.name.startswith(tuple(board.not_on)):
+            found = board
+    return found
+
+
+def _share(
+    table: ServingTable, board: BoardTable, deployment: Deployment, step_tokens: int
+) -> float:
+    """The share of memory that an engine works out for itself; 0 = it is stated."""
+    aside, plan = table.set_aside, deployment.plan
+    if aside is None:
+        return 0.0
+    rows = aside.row_mib + (aside.group_row_mib * plan.attention_dp if plan.attention_dp > 1 else 0)
+    mib = aside.fixed_mib + aside.token_mib * step_tokens
+    mib += rows * board.graph_rows + aside.gpu_mib * plan.gpus
+    whole = deployment.device.dram.capacity_bytes / MIB
+    return max(1.0 - max(mib, board.set_aside_mib) / whole, 0.0)

@@ -1,0 +1,73 @@
+"""Power and energy of a simulation, of boards whose power is modelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from silicast.composition.clock import power_w
+from silicast.composition.step import step_model
+from silicast.core.numerics import I64
+from silicast.core.prediction import Z90, Quantity
+from silicast.kernels import energy
+from silicast.kernels.physics import load_physics
+from silicast.kernels.power import limits
+from silicast.serving.fleet import Fleet, Pool
+from silicast.serving.metrics import span_s
+from silicast.serving.records import Records
+from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
+
+
+def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
+    """Average watts of a device from the first request to the last token, and joules of all
+    devices for each request and output token, each with the most that power limits allow; nothing
+    where the power of one is not modelled.
+
+    Steps of a kind are taken as the few states that stand for them; devices that wait for requests
+    are idle. Groups of attention_dp count as much as the busiest.
+    """
+    if not all(limits(pool.deployment.machine.limited_device) for pool in fleet.pools):
+        return {}
+    seconds, table, first, whole_j = span_s(records), records.log.table(), 0, 0.0
+    for pool in fleet.pools:
+        own = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
+        whole_j += _watts(table[own], pool, seconds) * seconds * pool.gpus
+        first += pool.count
+    rows = records.finished
+    caps = [pool.deployment.machine.limited_device.power_cap_w or 0.0 for pool in fleet.pools]
+    most_j = seconds * sum(w * pool.gpus for w, pool in zip(caps, fleet.pools, strict=True))
+    shares = {
+        "power_w": seconds * fleet.gpus,
+        "energy_per_request_j": len(rows),
+        "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
+    }
+    return {name: (whole_j / share, most_j / share) for name, share in shares.items()}
+
+
+def _watts(table: I64, pool: Pool, seconds: float) -> float:
+    """Of one device of a pool on average, from the steps of the pool."""
+    model, core_j, memory_j = step_model(pool.deployment), 0.0, 0.0
+    for kind in KINDS:
+        mix = mix_of(table, kind, pool.spec.groups)
+        if mix is None:
+            continue
+        times = breakdown_of(model, mix).times
+        for place, count in enumerate(mix.weights.tolist()):
+            cores, memory = model.joules(times, place)
+            core_j, memory_j = core_j + count * cores, memory_j + count * memory
+    # joules are of one device of every stage, of all replicas
+    each = pool.deployment.plan.pp * pool.count
+    return power_w(pool.deployment.machine, seconds, core_j / each, memory_j / each)
+
+
+def with_model_error(value: float, pools: Sequence[Pool], most: float) -> Quantity:
+    """A power or an energy with the error of the model of power: where steps take longer, their
+    power falls, and the energy stays about the same.
+
+    Args:
+        most: that power limits allow.
+    """
+    physics = load_physics(energy.PHYSICS)
+    known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
+    spread = math.exp(Z90 * max(each["log_sd"] for each in known))
+    return Quantity(value, value / spread, max(min(value * spread, most), value))

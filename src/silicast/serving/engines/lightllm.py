@@ -1,0 +1,73 @@
+"""LightLLM: new prompts every so many decode steps, if the peak of all stays within the cache.
+
+Source: LightLLM (ModelTC), server/router: ``ReqQueue._can_add_new_req`` and ``RouterManager._step``
+(1.x, before it learnt to pause). Prompts run whole, in steps of their own. After a step of prompts
+all decode; a look at the queue follows every ``max_wait_tokens`` steps. A request joins if the
+most that all of them will ever hold at the same time, each growing to its limit and then leaving,
+fits; so nothing is preempted.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+
+
+@register
+@final
+class LightLlm(Scheduler):
+    """Prefill between decodes, admission by the peak to come."""
+
+    name: ClassVar[str] = "lightllm"
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self._period = max(int(self.number("max_wait_tokens", 10)), 1)
+        self._left = 0
+
+    def schedule(self) -> StepPlan:
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        group = self.group
+        plan = self.empty()
+        self._left -= self.decoded()
+        if self._left < 0:  # looks at an empty queue lie behind
+            self._left %= self._period
+        if not group.running or self._left == 0:
+            self._admit(plan)
+            self._left = self._period
+        if not plan.prefill:
+            self.decode(plan)
+        self.watch(plan)
+        return plan
+
+    def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
+        """See :class:`~silicast.serving.scheduler.Scheduler`: up to the next look at the queue."""
+        return self._left - 1 if self.group.waiting else 1 << 40
+
+    def _admit(self, plan: StepPlan) -> None:
+        group, own = self.group, self.group.sequences
+        while group.waiting and len(group.running) < group.limits.sequences:
+            request = group.waiting[0]
+            reused, shared = group.lookup(request)
+            new = int(own.todo[request]) - reused
+            if plan.prefill and plan.tokens + new > group.limits.step_tokens:
+                break
+            if self._peak([*group.running, request]) - shared > group.limits.blocks:
+                break
+            if group.layout.of_one(int(own.todo[request])) - shared > group.free:
+                break
+            self.admit(plan, new, reused)
+            group.publish(request, reused + new)
+
+    def _peak(self, requests: list[int]) -> int:
+        """Most blocks that sequences hold at the same time, the one with the most to come last."""
+        own, rows = self.group.sequences, np.array(requests)
+        left = np.maximum(own.limit[rows] - own.made[rows], 0)
+        order = np.argsort(-left, kind="stable")
+        left, there = left[order], (own.prompt[rows] + own.made[rows])[order]
+        size = self.group.layout.block_tokens
+        tokens = np.cumsum(there + size - 1) + left * np.arange(1, len(left) + 1)
+        return int(tokens.max()) // size

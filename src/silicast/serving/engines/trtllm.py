@@ -1,0 +1,84 @@
+"""TensorRT-LLM: in-flight batching under a capacity policy.
+
+Source: TensorRT-LLM's batch manager, capacityScheduler.cpp and microBatchScheduler.cpp, as 1.x has
+them (PyTorch backend: _torch/pyexecutor/scheduler.py), and its documentation of
+``capacity_scheduler_policy``. A step has a token of each sequence in generation, then contexts in
+order of arrival while ``max_num_tokens`` and ``max_batch_size`` last.
+
+- ``GUARANTEED_NO_EVICT`` (the default): a request starts if the cache can hold it, and all that
+  run, at their longest; nothing is ever paused.
+- ``MAX_UTILIZATION``: it starts if its context and a step ahead fit; where blocks are missing
+  later, the one that started last is paused, and computed again before others that wait.
+
+Option ``enable_chunked_prefill`` (off by default): contexts are cut to whole blocks; without it a
+context runs in one step, alone if it is longer than ``max_num_tokens``, which the engine refuses.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+
+
+@register
+@final
+class TrtLlm(Scheduler):
+    """In-flight batching."""
+
+    name: ClassVar[str] = "trtllm"
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        chosen = self.word("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "MAX_UTILIZATION")
+        self._evicts = chosen == "MAX_UTILIZATION"
+        self._chunks = bool(self.number("enable_chunked_prefill", 0))
+
+    def schedule(self) -> StepPlan:
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        group, own = self.group, self.group.sequences
+        plan, self._preempted = self.empty(), False
+        self.decode(plan)
+        budget = group.limits.step_tokens - plan.tokens
+        for request in list(group.filling):
+            if request in group.flying:
+                continue
+            new = self._cut(int(own.todo[request] - own.cached[request]), budget, plan)
+            if new > 0 and self.run(plan, request, new):
+                budget -= new
+                group.publish(request, int(own.cached[request]) + new)
+        if not self._preempted:
+            self._admit(plan, budget)
+        return plan
+
+    def _admit(self, plan: StepPlan, budget: int) -> None:
+        group, own = self.group, self.group.sequences
+        promised = -1
+        while group.waiting and len(group.running) < group.limits.sequences:
+            request = group.waiting[0]
+            reused, shared = group.lookup(request)
+            new = self._cut(int(own.todo[request]) - reused, budget, plan)
+            if new < 1:
+                return
+            if self._evicts:
+                wanted, promised = int(own.todo[request]) + 1, 0
+            else:
+                wanted = int(own.prompt[request] + own.limit[request])
+                promised = group.promised() if promised < 0 else promised
+            blocks = group.layout.of_one(wanted)
+            if blocks - shared + promised > group.free:
+                return
+            self.admit(plan, new, reused, hold=int(own.todo[request]))
+            group.publish(request, reused + new)
+            if not self._evicts:
+                promised += max(blocks - int(own.held[request]), 0)
+            budget -= new
+
+    def _cut(self, new: int, budget: int, plan: StepPlan) -> int:
+        """Tokens of a context that the step takes; 0 = none."""
+        if new <= budget:
+            return new
+        if self._chunks:
+            size = self.group.layout.block_tokens
+            return budget // size * size
+        return 0 if plan.tokens else new

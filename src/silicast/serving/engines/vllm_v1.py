@@ -1,0 +1,78 @@
+"""vLLM, version 1: one budget of tokens a step, for running sequences first, then for new ones.
+
+Source: vllm/v1/core/sched/scheduler.py (0.19). A step gives every running sequence the tokens that
+it lacks (one in decode, the rest of the prompt in prefill) while the budget lasts; where a block is
+missing, the sequence that was admitted last is preempted and computed again later. Waiting ones
+follow in order of arrival, unless one was just preempted, while budget, sequences and blocks last.
+
+Options: ``reserve_full_isl`` (1: a prompt must fit into the free blocks as a whole),
+``long_prefill_token_threshold`` (most new tokens of one prompt in a step; 0 = no limit),
+``enable_chunked_prefill`` (0: a prompt runs in one step, alone if it is longer than the budget).
+The engine reads ``max_num_partial_prefills`` in its version 0 alone.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+
+
+@register
+@final
+class VllmV1(Scheduler):
+    """Unified token budget, chunked prefill, preemption by recomputation."""
+
+    name: ClassVar[str] = "vllm-v1"
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self._whole = bool(self.number("reserve_full_isl", 1))
+        self._most = int(self.number("long_prefill_token_threshold", 0)) or 1 << 40
+        self._chunks = bool(self.number("enable_chunked_prefill", 1))
+
+    def schedule(self) -> StepPlan:
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        group, own = self.group, self.group.sequences
+        plan, self._preempted = self.empty(), False
+        budget = group.limits.step_tokens
+        decoding = group.decoding()[: max(budget // plan.each, 1)]
+        order = [each for each in group.filling if each not in group.flying]
+        if len(order) < 2 and group.advance(decoding):  # the one in prefill was admitted last
+            plan.decode = decoding
+            budget -= plan.tokens
+        else:
+            order = [each for each in group.running if each not in group.flying]
+        filling = set(group.filling)
+        for request in order:
+            if budget < 1:
+                break
+            if request not in filling:
+                if budget >= plan.each or not plan.tokens:
+                    budget -= plan.each * self.run(plan, request, plan.each, decodes=True)
+                continue
+            new = min(int(own.todo[request] - own.cached[request]), self._most, budget)
+            if self.run(plan, request, new):
+                budget -= new
+                group.publish(request, int(own.cached[request]) + new)
+        if not self._preempted:
+            self._admit(plan, budget)
+        return plan
+
+    def _admit(self, plan: StepPlan, budget: int) -> None:
+        group, own = self.group, self.group.sequences
+        while group.waiting and budget > 0 and len(group.running) < group.limits.sequences:
+            request = group.waiting[0]
+            reused, shared = group.lookup(request)
+            todo = int(own.todo[request])
+            new = min(todo - reused, self._most)
+            if self._chunks:
+                new = min(new, budget)
+            elif new > budget and plan.tokens:
+                break
+            wanted = todo if self._whole else reused + new
+            if group.layout.of_one(wanted) - shared > group.free:
+                break
+            self.admit(plan, new, reused)
+            group.publish(request, reused + new)
+            budget -= new

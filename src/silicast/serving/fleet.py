@@ -1,0 +1,99 @@
+"""What serves one traffic: pools of replicas, what chooses among them, what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from silicast.composition.deployment import Deployment
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.routers import RoundRobin, Router
+from silicast.serving.simulation import KvLink, ReplicaSpec, Simulation
+
+
+@final
+@dataclass(frozen=True)
+class Pool:
+    """Replicas alike.
+
+    Attributes:
+        name: of the scenario; "" = its only one.
+    """
+
+    deployment: Deployment
+    spec: ReplicaSpec
+    count: int = 1
+    name: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.count * self.deployment.plan.gpus
+
+
+@final
+@dataclass(frozen=True)
+class Fleet:
+    """Pools that serve the same requests.
+
+    Attributes:
+        router: chooses among the replicas that take in requests; ``seed``: of its choices.
+        link: from replicas that prefill to those that decode.
+        undrafted: the pools as they are where no tokens are drafted; () = the same.
+    """
+
+    pools: tuple[Pool, ...]
+    router: type[Router] = RoundRobin
+    seed: int = 0
+    link: KvLink | None = None
+    undrafted: tuple[Pool, ...] = ()
+
+    @property
+    def specs(self) -> list[ReplicaSpec]:
+        """Of each replica, pool by pool."""
+        return [pool.spec for pool in self.pools for _ in range(pool.count)]
+
+    @property
+    def gpus(self) -> int:
+        """Devices in all."""
+        return sum(pool.gpus for pool in self.pools)
+
+    @staticmethod
+    def of(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:
+        """Replicas of one deployment."""
+        return Fleet((Pool(deployment, spec, replicas),))
+
+    @property
+    def entry(self) -> Pool:
+        """The first pool that takes in requests."""
+        return next(pool for pool in self.pools if pool.spec.role != "decode")
+
+    def replicas_of(self, pool: Pool) -> list[int]:
+        """Numbers of a pool's replicas."""
+        place = next(i for i, each in enumerate(self.pools) if each is pool)
+        first = sum(each.count for each in self.pools[:place])
+        return list(range(first, first + pool.count))
+
+    def pool_of(self, replica: int) -> Pool:
+        """The pool of a replica by its number."""
+        for pool in self.pools:
+            if replica < pool.count:
+                return pool
+            replica -= pool.count
+        raise ValueError(f"no replica {replica}")
+
+    def simulation(
+        self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None
+    ) -> Simulation:
+        """Requests on the fleet, not yet run.
+
+        Args:
+            specs: of each replica in place of the fleet's own.
+        """
+        return Simulation(requests, specs or self.specs, self.router, self.seed, self.link)
+
+    def serve(self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None) -> Records:
+        """What is observed when the fleet serves requests."""
+        return self.simulation(requests, specs).run()

@@ -1,0 +1,249 @@
+"""The queues and the KV cache of one group of ranks, as a policy sees and changes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import I64
+from silicast.serving.kv_pool import KvLayout
+from silicast.serving.prefix_cache import PrefixCache
+from silicast.serving.requests import Content
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine is started with, for one group of ranks.
+
+    Attributes:
+        sequences: most that run at once.
+        step_tokens: most new tokens of one step.
+        blocks: of the KV cache.
+        model_tokens: longest sequence.
+        drafted: tokens that a step verifies for each decoding sequence beside the one it makes;
+            room for them is held while it decodes.
+        prefix_caching: prompts that begin alike share blocks.
+        options: further switches of the policy, by name.
+    """
+
+    sequences: int
+    step_tokens: int
+    blocks: int
+    model_tokens: int = 1 << 30
+    drafted: int = 0
+    prefix_caching: bool = False
+    options: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@final
+class Sequences:
+    """All requests of a simulation as their engines see them; int64 arrays of shape (n,).
+
+    Attributes:
+        prompt: tokens of the prompt; ``limit``: of output, as the client states it at most.
+        content: what prompts share, if that is known.
+        todo: tokens to be cached before the next one comes: the prompt, after a preemption with
+            what was generated before.
+        cached: tokens whose keys and values are there; ``made``: generated; ``held``: blocks to
+            which it refers, shared ones too.
+        reused: tokens of the prompt that were found in a cache.
+    """
+
+    def __init__(self, prompt: I64, limit: I64, content: Content | None = None) -> None:
+        count = len(prompt)
+        self.prompt, self.limit, self.content = prompt, limit, content
+        self.todo = prompt.copy()
+        self.cached, self.made, self.held, self.preemptions, self.reused = (
+            np.zeros(count, dtype=np.int64) for _ in range(5)
+        )
+
+
+@final
+class Group:
+    """The queues and the cache of one group of ranks (one of attention_dp, or the whole replica).
+
+    Attributes:
+        waiting: arrived, the first to be served first; ``running``: in order of admission.
+        filling: those of ``running`` whose prompts are not complete, in that order.
+        flying: those that a step under way holds.
+        free: blocks that can be had: unused ones, and cached ones to which nobody refers.
+        prefix: what earlier requests left; None = nothing is kept.
+    """
+
+    def __init__(self, sequences: Sequences, layout: KvLayout, limits: Limits) -> None:
+        self.sequences, self.layout, self.limits = sequences, layout, limits
+        self.waiting: deque[int] = deque()
+        self.running: list[int] = []
+        self.filling: list[int] = []
+        self.flying: set[int] = set()
+        self.free = limits.blocks
+        self.prefix: PrefixCache | None = None
+        if limits.prefix_caching:
+            self.prefix = PrefixCache(sequences.content, sequences.prompt, layout)
+
+    def grow(self, request: int, tokens: int) -> bool:
+        """Takes the blocks for ``tokens`` cached tokens in all; False if they are not free."""
+        held = self.sequences.held
+        more = self.layout.of_one(tokens) - int(held[request])
+        if more > self.free:
+            return False
+        if more > 0:
+            held[request] += more
+            self.free -= more
+        return True
+
+    def advance(self, requests: list[int]) -> bool:
+        """Takes the blocks for one more token of each, and for what is drafted; False, and none, if
+        they are not free.
+        """
+        own, rows = self.sequences, np.array(requests, dtype=np.int64)
+        tokens = own.cached[rows] + 1 + self.limits.drafted
+        wanted = np.maximum(self.layout.of_tokens(tokens), own.held[rows])
+        more = int((wanted - own.held[rows]).sum())
+        if more > self.free:
+            return False
+        own.held[rows] = wanted
+        self.free -= more
+        return True
+
+    def lookup(self, request: int) -> tuple[int, int]:
+        """Tokens of a waiting request that are cached, and how many of their blocks others hold:
+        it needs the blocks of all its tokens, without those, to be free.
+        """
+        if self.prefix is None:
+            return 0, 0
+        self._settle(self.prefix)
+        return self.prefix.lookup(request, int(self.sequences.todo[request]))
+
+    def start(self, request: int, reused: int = 0) -> None:
+        """A sequence that waited runs; its prompt is not complete.
+
+        Args:
+            reused: tokens of it that :meth:`lookup` has just found.
+        """
+        own = self.sequences
+        self.running.append(request)
+        self.filling.append(request)
+        if reused and self.prefix is not None:
+            self.free -= self.prefix.pin(request, reused)
+            own.cached[request], own.held[request] = reused, self.layout.of_one(reused)
+        if not own.preemptions[request]:
+            own.reused[request] = reused
+
+    def publish(self, request: int, tokens: int) -> None:
+        """Others may use what is cached of the first ``tokens`` of a running sequence."""
+        prefix = self.prefix
+        if prefix is not None and prefix.shares:
+            self._settle(prefix)
+            self.free += prefix.publish(request, min(tokens, prefix.shared_tokens(request)))
+
+    def release(self, request: int, *, keep: bool = True) -> None:
+        """Gives back the blocks of a sequence.
+
+        Args:
+            keep: later ones may find its computed tokens, until its blocks are needed.
+        """
+        own, prefix = self.sequences, self.prefix
+        held = int(own.held[request])
+        if prefix is not None and (prefix.shares or prefix.idle or prefix.blocks(request)):
+            self._leave(prefix, request, keep=keep)
+            return
+        self.free += held
+        own.held[request] = 0
+
+    def _leave(self, prefix: PrefixCache, request: int, *, keep: bool) -> None:
+        own = self.sequences
+        self._settle(prefix)
+        if keep:
+            self.free += prefix.publish(request, int(own.cached[request]))
+        self.free += int(own.held[request]) - prefix.blocks(request)
+        own.held[request] = 0
+        self.free += prefix.unpin(request)
+
+    def hand(self, request: int) -> int:
+        """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
+        own, prefix = self.sequences, self.prefix
+        blocks = int(own.held[request])
+        if prefix is not None:
+            self._settle(prefix)
+            if prefix.shares:
+                self.free += prefix.publish(request, int(own.cached[request]))
+            blocks -= prefix.blocks(request)
+        own.held[request] = 0
+        return blocks
+
+    def handed(self, request: int, blocks: int) -> None:
+        """It has moved: what :meth:`hand` returned is free."""
+        self.free += blocks
+        if self.prefix is not None:
+            self._settle(self.prefix)
+            self.free += self.prefix.unpin(request)
+
+    def _settle(self, prefix: PrefixCache) -> None:
+        """Blocks that were taken since are no longer cached."""
+        if prefix.idle > self.free:
+            prefix.evict(prefix.idle - self.free)
+
+    def preempt(self, request: int, *, keep: bool = True, last: bool = False) -> None:
+        """A running sequence loses its blocks and waits again; its prompt and what it generated
+        are computed again, but for what is still cached by then.
+
+        Args:
+            keep: as of :meth:`release`.
+            last: it waits behind all others; else before them.
+        """
+        own = self.sequences
+        if self.prefix is not None:
+            self._leave(self.prefix, request, keep=keep)
+        else:
+            self.release(request)
+        self.running.remove(request)
+        if request in self.filling:
+            self.filling.remove(request)
+        own.cached[request] = 0
+        own.todo[request] = own.prompt[request] + own.made[request]
+        own.preemptions[request] += 1
+        if last:
+            self.waiting.append(request)
+        else:
+            self.waiting.appendleft(request)
+
+    def decoding(self) -> list[int]:
+        """Running sequences whose prompts are complete and that no step under way holds."""
+        if not self.filling and not self.flying:
+            return self.running
+        kept = self.flying.union(self.filling)
+        return [each for each in self.running if each not in kept]
+
+    def promised(self) -> int:
+        """Blocks that running sequences would still take if each came to its limit."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        final_ = self.layout.of_tokens(own.prompt[rows] + own.limit[rows])
+        return int(np.maximum(final_ - own.held[rows], 0).sum())
+
+    def wasted_tokens(self) -> int:
+        """Room of held blocks that holds no token: the ends of last blocks, and reservations."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        return int((own.held[rows] * self.layout.block_tokens - own.cached[rows]).sum())
+
+    def steps_to_full(self, decode: I64, most: int) -> int:
+        """Decode steps, up to ``most``, for which blocks are free."""
+        own, layout = self.sequences, self.layout
+        cached, held = own.cached[decode], own.held[decode]
+
+        def fits(steps: int) -> bool:
+            more = np.maximum(layout.of_tokens(cached + steps) - held, 0)
+            return int(more.sum()) <= self.free
+
+        if fits(most):
+            return most
+        low, high = 0, most  # fits(low), not fits(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low

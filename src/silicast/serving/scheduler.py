@@ -1,0 +1,196 @@
+"""What an engine's next step runs: the policy, apart from how long it takes.
+
+A policy is one file of :mod:`silicast.serving.engines`. It sees the sequences that have arrived,
+those that run, and the blocks that are free; never how long an output will be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from typing import ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.serving.group import Group, Limits, Sequences
+
+__all__ = [
+    "Group", "Limits", "Scheduler", "Sequences", "StepPlan", "policies", "register",
+    "scheduler_named",
+]  # fmt: skip
+
+
+@final
+class StepPlan:
+    """What a step runs.
+
+    Attributes:
+        prefill: (request, new tokens).
+        decode: requests that come a token further, or several where some are drafted.
+        each: new tokens of each of the latter that the step looks at.
+    """
+
+    __slots__ = ("decode", "each", "prefill")
+
+    def __init__(self, prefill: list[tuple[int, int]], decode: list[int], each: int = 1) -> None:
+        self.prefill, self.decode, self.each = prefill, decode, each
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of the step."""
+        return len(self.decode) * self.each + sum(new for _, new in self.prefill)
+
+
+class Scheduler(ABC):
+    """The policy of one engine for one group of ranks.
+
+    Attributes:
+        name: by which engine files ask for it.
+        in_order: a new arrival changes nothing while others wait before it.
+    """
+
+    name: ClassVar[str]
+    in_order: bool = True
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._preempted = False
+        self._watched: tuple[int, int] | None = None
+
+    def empty(self) -> StepPlan:
+        """A plan without anything."""
+        return StepPlan([], [], 1 + self.group.limits.drafted)
+
+    @abstractmethod
+    def schedule(self) -> StepPlan:
+        """What the next step runs; blocks are taken and sequences started or preempted. An empty
+        plan = nothing can run.
+        """
+
+    def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
+        """Decode steps for which this plan of decode alone would be made again, unless a sequence
+        arrives or ends; blocks aside.
+        """
+        return 0 if self._preempted else 1 << 40
+
+    def number(self, option: str, default: float) -> float:
+        """A switch of the policy.
+
+        Raises:
+            SilicastError: it is a word.
+        """
+        value = self.group.limits.options.get(option, default)
+        if isinstance(value, str):
+            raise SilicastError(
+                f"expected a number, found {value[:40]!r}", field=f"engine.options.{option}"
+            )
+        return value
+
+    def word(self, option: str, *allowed: str) -> str:
+        """A switch whose values have names; the first is the default.
+
+        Raises:
+            SilicastError: another value.
+        """
+        value = self.group.limits.options.get(option, allowed[0])
+        if value not in allowed:
+            raise SilicastError(
+                f"expected {' or '.join(allowed)}, found {str(value)[:40]!r}",
+                field=f"engine.options.{option}",
+            )
+        return str(value)
+
+    def decode(self, plan: StepPlan) -> None:
+        """Every decoding sequence comes a token further; where a block is missing, the sequence
+        that was admitted last is preempted.
+        """
+        decoding = list(self.group.decoding())
+        if self.group.advance(decoding):
+            plan.decode = decoding
+            return
+        for request in decoding:
+            self.run(plan, request, plan.each, decodes=True)
+
+    def run(self, plan: StepPlan, request: int, new: int, *, decodes: bool = False) -> bool:
+        """A running sequence gets new tokens; False if it was preempted, now or before, since no
+        block was left.
+        """
+        group, own = self.group, self.group.sequences
+        if not own.held[request]:
+            return False
+        while not group.grow(request, int(own.cached[request]) + new):
+            last = next(each for each in reversed(group.running) if each not in group.flying)
+            if last in plan.decode:
+                plan.decode.remove(last)
+            plan.prefill = [pair for pair in plan.prefill if pair[0] != last]
+            group.preempt(last)
+            self._preempted = True
+            if last == request:
+                return False
+        if decodes:
+            plan.decode.append(request)
+        else:
+            plan.prefill.append((request, new))
+        return True
+
+    def admit(self, plan: StepPlan, new: int, reused: int = 0, hold: int = 0) -> None:
+        """The first that waits starts with ``new`` tokens, whose blocks are free.
+
+        Args:
+            reused: tokens of it that were found in the cache.
+            hold: tokens for which it takes blocks at once; 0 = for ``new`` alone.
+        """
+        group = self.group
+        request = group.waiting.popleft()
+        group.start(request, reused)
+        group.grow(request, hold or reused + new)
+        plan.prefill.append((request, new))
+
+    def decoded(self) -> int:
+        """Decode steps since :meth:`watch`: a plan may have been run many times."""
+        if self._watched is None:
+            return 0
+        request, made = self._watched
+        return int(self.group.sequences.made[request]) - made
+
+    def watch(self, plan: StepPlan) -> None:
+        """Counts the steps of a plan from now on."""
+        self._watched = None
+        if plan.decode:
+            first = plan.decode[0]
+            self._watched = (first, int(self.group.sequences.made[first]))
+
+
+_REGISTRY: dict[str, type[Scheduler]] = {}
+
+
+def register(cls: type[Scheduler]) -> type[Scheduler]:
+    """Class decorator: makes a policy known by its name."""
+    if cls.name in _REGISTRY:
+        raise ValueError(f"two policies {cls.name}")
+    _REGISTRY[cls.name] = cls
+    return cls
+
+
+def policies() -> list[str]:
+    """Names of all policies: the files of :mod:`silicast.serving.engines`."""
+    folder = importlib.import_module("silicast.serving.engines").__path__
+    return sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(folder))
+
+
+def scheduler_named(name: str) -> type[Scheduler]:
+    """The policy of a name; its module is imported on first use.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    if name not in _REGISTRY and name in policies():
+        importlib.import_module(f"silicast.serving.engines.{name.replace('-', '_')}")
+    if name not in _REGISTRY:
+        raise SilicastError(
+            f"no scheduling policy {name[:80]!r}",
+            kind="unknown_name",
+            field="engine.options.policy",
+            hint=f"known: {', '.join(policies())}",
+        )
+    return _REGISTRY[name]

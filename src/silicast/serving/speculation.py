@@ -1,0 +1,82 @@
+"""Drafted tokens: how many of them a step keeps.
+
+A step verifies drafted tokens of each decoding sequence: the first ones are kept until one is not
+what the model says itself, and that one takes its place, so that a step brings at least one token.
+Whether a draft is kept is drawn for each request and the number of tokens that it has: the same
+request gains the same tokens whatever runs beside it, at any pace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.numerics import F64, I64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXES = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+
+@final
+@dataclass(frozen=True)
+class Acceptance:
+    """Chances that drafted tokens are kept.
+
+    Attributes:
+        rates: of each drafted token by its place, where all before it were kept; 0 to 1.
+        seed: of the draws.
+        log_sd: standard deviation of the log of the true acceptance length over :attr:`mean`.
+
+    >>> Acceptance((0.8, 0.5)).mean        # 1 + 0.8 + 0.8 x 0.5
+    2.2
+    >>> Acceptance((1.0, 1.0)).tokens(np.array([0, 7]), np.array([1, 5])).tolist()
+    [3, 3]
+    """
+
+    rates: tuple[float, ...]
+    seed: int = 0
+    log_sd: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Acceptance length: tokens that a step brings on average, the model's own included."""
+        return 1.0 + math.fsum(accumulate(self.rates, mul))
+
+    def tokens(self, requests: I64, made: I64) -> I64:
+        """Tokens that a step brings to each of n requests, shape (n,), from 1 to drafts + 1.
+
+        Args:
+            requests: their numbers; ``made``: tokens that each has.
+        """
+        start = _mixed(np.full(len(requests), self.seed, dtype=np.int64).view(np.uint64))
+        state = _mixed(_mixed(start ^ requests.view(np.uint64)) ^ made.view(np.uint64))
+        kept, found = np.ones(len(requests), dtype=bool), np.ones(len(requests), dtype=np.int64)
+        for rate in self.rates:
+            state = _mixed(state)
+            kept &= _uniform(state) < rate
+            found += kept
+        return found
+
+
+def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Integers whose bits look independent of each other and of those of ``state`` (SplitMix64,
+    Steele, Lea and Flood 2014).
+    """
+    found = state + _GOLDEN
+    for shift, factor in zip(_SHIFTS, _MIXES, strict=False):
+        found = (found ^ (found >> shift)) * factor
+    mixed: NDArray[np.uint64] = found ^ (found >> _SHIFTS[2])
+    return mixed
+
+
+def _uniform(state: NDArray[np.uint64]) -> F64:
+    """From 0, to below 1."""
+    found: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return found

@@ -1,0 +1,192 @@
+"""Laws of the search for capacity and of the intervals of simulations, on random traffic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from silicast.composition.paced import Pace
+from silicast.core.prediction import Z90, ErrorFactors
+from silicast.serving.capacity import Loads, bracketed
+from silicast.serving.kv_pool import KvLayout
+from silicast.serving.metrics import rates, statistics_ms
+from silicast.serving.objective import Objective
+from silicast.serving.records import Records
+from silicast.serving.requests import Requests
+from silicast.serving.scheduler import Limits, scheduler_named
+from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.step_mix import KINDS, Spent, columns, mix_of
+from silicast.serving.uncertainty import Consists, PaceError, intervals, paced, seed_spread
+from tests.property.serving_cases import PlainPrices, random_case
+
+SEEDS = range(8)
+
+
+def spec(gap_s: float = 5e-5) -> ReplicaSpec:
+    return ReplicaSpec(
+        PlainPrices(gap_s=gap_s), scheduler_named("vllm-v1"), Limits(64, 2048, 4000),
+        KvLayout.plain(16),
+    )  # fmt: skip
+
+
+def poisson(seed: int, count: int = 300) -> Requests:
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.exponential(1e9, count)).astype(np.int64)
+    return Requests.of(times, rng.integers(50, 500, count), rng.integers(10, 60, count))
+
+
+def loads(seed: int, limit_ms: float = 120.0, replicas: int = 1) -> Loads:
+    return Loads(poisson(seed), spec(), Objective.of({"ttft_p99_ms": limit_ms}), replicas)
+
+
+def highest_rate(case: Loads) -> float:
+    return case.most(case.at_rate, 10.0, least=1e-3, most=1e5).carried
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_wider_objective_carries_as_much_and_more(seed: int) -> None:
+    found = [highest_rate(loads(seed, limit)) for limit in (60.0, 120.0, 240.0)]
+    assert found[0] > 0.0
+    for tight, wide in pairwise(found):
+        assert tight <= wide * 1.021
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_more_replicas_carry_as_much_and_more(seed: int) -> None:
+    found = [highest_rate(loads(seed, replicas=count)) for count in (1, 2, 4)]
+    for fewer, more in pairwise(found):
+        assert fewer <= more * 1.021
+
+
+def test_what_was_found_is_carried_and_five_per_cent_more_is_not() -> None:
+    """The latter in most cases: p99 of 300 requests is no smooth function of the rate."""
+    over = 0
+    for seed in SEEDS:
+        case = loads(seed)
+        bracket = case.most(case.at_rate, 10.0, least=1e-3, most=1e5)
+        assert bracket.carried < bracket.broken <= 1.0201 * bracket.carried
+        assert case.carries(case.at_rate(bracket.carried))
+        assert not case.carries(case.at_rate(bracket.broken))
+        over += case.carries(case.at_rate(1.05 * bracket.carried))
+    assert over <= len(SEEDS) // 4
+
+
+def test_a_slower_machine_carries_less() -> None:
+    case = loads(0)
+    slow = replace(case, spec=paced(case.spec, Pace(1.2, 1.2)))
+    assert highest_rate(slow) < highest_rate(case)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    fields = {
+        "ttft_p50_ms": 30.0, "ttft_mean_ms": 40.0, "e2e_p90_ms": 600.0, "ttft_ms": 60.0,
+        "tpot_ms": 9.0, "e2e_ms": 900.0, "quantile": 0.9,
+    }  # fmt: skip
+    names = [name for name in fields if name != "quantile"]
+    chosen = {str(n) for n in rng.choice(names, 2, replace=False)} | {"quantile"}
+    objective = Objective.of({name: fields[name] for name in chosen})
+    case = Loads(poisson(seed), spec(), objective)
+    stopped = 0
+    for rate in (5.0, 20.0, 80.0, 320.0):
+        requests = case.at_rate(rate)
+        if (case.run(requests).done_ns < 0).any():
+            stopped += 1
+            assert objective.broken(case.run_whole(requests, [case.spec])), (seed, rate)
+    assert stopped, "no run was given up: the test shows nothing"
+
+
+def test_a_queue_that_only_grows_is_not_carried() -> None:
+    """Though TPOT alone is kept: what runs together is limited."""
+    case = Loads(poisson(1, 600), spec(), Objective.of({"tpot_p99_ms": 1e4}))
+    served = case.served_per_s()
+    assert case.carries(case.at_rate(0.8 * served))
+    assert "queue" in case.objective.broken(case.run(case.at_rate(1.5 * served)))
+
+
+@pytest.mark.parametrize("threshold", [0.003, 1.0, 17.3, 900.0])
+def test_bisection_finds_a_threshold(threshold: float) -> None:
+    found = bracketed(lambda load: load <= threshold, 4.0, least=1e-3, most=1e4)
+    assert found.carried <= threshold < found.broken <= found.carried * 1.0201
+
+
+def test_without_error_every_interval_is_a_point() -> None:
+    quantities = believed(random_case(3).requests, 0.0)
+    assert all(each.p05 == each.estimate == each.p95 for each in quantities.values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_intervals_hold_their_estimates_and_are_ordered(seed: int) -> None:
+    found = believed(random_case(seed).requests, 0.05)
+    for name, one in found.items():
+        assert one.p05 <= one.estimate <= one.p95, name
+    for latency in ("ttft", "tpot", "itl", "e2e"):
+        row = [found.get(f"{latency}_{s}_ms") for s in ("p50", "p90", "p95", "p99")]
+        for low, high in pairwise(row):
+            assert low is None or high is None or (low.p05 <= high.p05 and low.p95 <= high.p95)
+
+
+def test_where_all_clients_wait_latencies_stretch_with_the_steps() -> None:
+    requests = Requests.closed(8, [100] * 64, [20] * 64)
+    spread = math.exp(Z90 * 0.05)
+    for name, one in believed(requests, 0.05).items():
+        assert one.p95 / one.estimate == pytest.approx(spread, rel=1e-3), name
+        assert one.estimate / one.p05 == pytest.approx(spread, rel=1e-3), name
+
+
+def test_near_saturation_latencies_stretch_more_than_steps() -> None:
+    case = loads(2)
+    requests = case.at_rate(0.97 * case.served_per_s())
+    found = believed(requests, 0.05)["ttft_p90_ms"]
+    assert math.log(found.p95 / found.estimate) > 2.0 * Z90 * 0.05
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_states_stand_for_all_steps_and_times_are_shared_out(seed: int) -> None:
+    records = random_case(seed).run()
+    table = records.log.table()
+    (steps,) = columns(table, "steps")
+    mixes = [mix for kind in KINDS if (mix := mix_of(table, kind)) is not None]
+    if all(len(mix.weights) < 6 for mix in mixes):  # nothing was left out
+        assert sum(float(mix.weights.sum()) for mix in mixes) == pytest.approx(float(steps.sum()))
+    rows = records.finished
+    spent = Spent(table).between(
+        records.replica[rows], records.sent_ns[rows], records.done_ns[rows]
+    )
+    assert (spent >= -1e-6).all()
+    assert (spent.sum(axis=0) <= records.done_ns[rows] - records.sent_ns[rows] + 1e-3).all()
+
+
+def test_the_spread_by_seed_is_that_of_other_seeds() -> None:
+    """Far from saturation, where requests hardly see each other."""
+    runs = []
+    for seed in range(24):
+        requests = poisson(seed)
+        requests = replace(requests, arrival_ns=requests.arrival_ns // 8)
+        runs.append(Simulation(requests, [spec()]).run())
+    for name in ("ttft_mean_ms", "ttft_p99_ms", "e2e_mean_ms", "requests_per_s"):
+        seen = np.std(np.log([{**statistics_ms(r), **rates(r)}[name] for r in runs]), ddof=1)
+        said = np.sqrt(np.mean([seed_spread(run)[name] ** 2 for run in runs]))
+        assert 0.5 * seen < said < 2.0 * seen, name
+
+
+def believed(requests: Requests, log_sd: float) -> dict:
+    """Intervals where all steps have one error."""
+    one = spec(gap_s=0.0)
+
+    def again(pace: Pace) -> Records:
+        return Simulation(requests, [paced(one, pace)]).run()
+
+    records = again(Pace())
+    consists = Consists(records, one)
+    error = ErrorFactors({"device": log_sd})
+    weights = consists.weights()
+    return intervals(
+        records, consists, PaceError(dict.fromkeys(weights, error), weights),
+        lambda run: {**statistics_ms(run), **rates(run)}, again, {},
+    )  # fmt: skip

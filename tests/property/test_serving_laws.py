@@ -1,0 +1,113 @@
+"""Laws of the event core, on random traffic, limits and engines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.core.numerics import I64
+from silicast.serving.records import Records
+from silicast.serving.replica import Replica
+from tests.property.serving_cases import ServingCase, random_case
+
+FEW, MANY = 150, 10_000
+
+
+def times(records: Records) -> list[I64]:
+    return [records.sent_ns, records.scheduled_ns, records.first_ns, records.done_ns]
+
+
+def single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches of decode are run one step at a time."""
+
+    def stretch(self: Replica, plans: list, until_ns: int) -> object:
+        return self._step(plans, 0)
+
+    monkeypatch.setattr(Replica, "_stretch", stretch)
+
+
+def check_stretches(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        case = random_case(seed)
+        long = case.run()
+        with monkeypatch.context() as patched:
+            single_steps(patched)
+            short = case.run()
+        for one, other in zip(times(long), times(short), strict=True):
+            assert (one == other).all(), seed
+        assert (long.sequences.preemptions == short.sequences.preemptions).all(), seed
+        for one, other in zip(long.gaps.table(), short.gaps.table(), strict=True):
+            assert (one == other).all(), seed
+
+
+def test_a_stretch_is_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_stretches(range(FEW), monkeypatch)
+
+
+@pytest.mark.full
+def test_ten_thousand_stretches_are_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_stretches(range(FEW, FEW + MANY), monkeypatch)
+
+
+def check_conserved(case: ServingCase) -> None:
+    simulation = case.simulation()
+    records = simulation.run()
+    own, requests = records.sequences, case.requests
+    assert (own.made == requests.output_tokens).all()
+    assert (own.held == 0).all(), "every block is given back"
+    for replica in simulation.replicas:
+        for group in replica.groups:
+            assert group.free == case.limits.blocks
+            assert not any((group.waiting, group.running, group.filling, group.flying))
+    sent, scheduled, first, done = times(records)
+    assert (requests.arrival_ns <= sent).all()
+    assert (sent + case.front_ns < scheduled).all()
+    assert (scheduled + case.back_ns < first).all()
+    assert (first <= done).all()
+    several = requests.output_tokens > 1
+    assert (first[several] < done[several]).all()
+    _, counts = records.gaps.table()
+    assert int(counts.sum()) == int((requests.output_tokens - 1).sum())
+    gaps, _ = records.gaps.table()
+    total = int((gaps * counts).sum())
+    assert total == int((done - first).sum()), "the gaps of a request are its time after the first"
+
+
+def test_requests_tokens_and_blocks_are_conserved() -> None:
+    for seed in range(FEW):
+        check_conserved(random_case(seed))
+
+
+def test_steps_of_a_replica_do_not_overlap_and_hold_what_they_may() -> None:
+    for seed in range(FEW):
+        case = random_case(seed)
+        records = case.run()
+        table = records.log.table()
+        assert (table[:, 8] <= case.limits.blocks * case.groups).all()
+        assert (table[:, 6] <= case.limits.sequences * case.groups).all()
+        tokens = table[:, 4] + table[:, 5]
+        alone = table[:, 9] <= case.groups  # prompts that are not cut may be longer than the budget
+        assert (alone | (tokens <= case.limits.step_tokens * case.groups)).all()
+        if case.prices.stages == 1:
+            for number in range(case.replicas):
+                rows = table[table[:, 0] == number]
+                assert (rows[1:, 1] >= rows[:-1, 1]).all()
+
+
+def test_the_same_seed_gives_the_same_times() -> None:
+    for seed in range(20):
+        one, other = random_case(seed).run(), random_case(seed).run()
+        assert all((a == b).all() for a, b in zip(times(one), times(other), strict=True))
+
+
+def test_clients_keep_their_number_in_flight() -> None:
+    for seed in range(FEW):
+        case = random_case(seed)
+        limit = case.requests.concurrency
+        if not limit:
+            continue
+        records = case.run()
+        moments = np.concatenate((records.sent_ns, records.done_ns))
+        change = np.concatenate((np.ones(len(records.sent_ns)), -np.ones(len(records.done_ns))))
+        order = np.lexsort((change, moments))  # an answer frees its client first
+        assert np.cumsum(change[order]).max() <= limit

@@ -1,0 +1,225 @@
+"""Each scheduling policy, by the laws of all and by what its engine is known for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.core.errors import SilicastError
+from silicast.serving.kv_pool import KvLayout
+from silicast.serving.scheduler import (
+    Group,
+    Limits,
+    Scheduler,
+    Sequences,
+    StepPlan,
+    policies,
+    scheduler_named,
+)
+from tests.unit.serving.scheduler_laws import Engine, check_scheduler
+
+POLICIES = policies()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(seed=st.integers(0, 1 << 30))
+@settings(max_examples=60, deadline=None)
+def test_laws_of_schedulers(policy: str, seed: int) -> None:
+    check_scheduler(policy, seed)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(seed=st.integers(0, 1 << 30))
+@settings(max_examples=15, deadline=None)
+def test_no_policy_knows_when_an_output_ends(policy: str, seed: int) -> None:
+    """Until the first end, plans are the same whenever outputs will end."""
+    early, late = Engine(policy, seed), Engine(policy, seed)
+    late.goal = late.goal + 50
+    until = _first_end(Engine(policy, seed))
+    assert _plans(early, until) == _plans(late, until)
+
+
+def _first_end(engine: Engine) -> int:
+    """Steps until a sequence ends."""
+    for step in range(1, 10_000):
+        _plans(engine, 1)
+        if engine.ended:
+            return step
+    raise AssertionError("nothing ends")
+
+
+def _plans(engine: Engine, steps: int) -> list[object]:
+    found: list[object] = []
+    for _ in range(steps):
+        for _ in range(int(engine.rng.integers(0, 4))):
+            if engine.left:
+                engine.group.waiting.append(engine.left.pop(0))
+        plan = engine.scheduler.schedule()
+        found.append((tuple(plan.prefill), tuple(plan.decode)))
+        engine.apply(plan)
+    return found
+
+
+def _scheduler(
+    policy: str, prompts: list[int], limits: Limits, outputs: int = 100, block: int = 16
+) -> Scheduler:
+    prompt = np.array(prompts)
+    sequences = Sequences(prompt, np.full(len(prompts), outputs))
+    group = Group(sequences, KvLayout.plain(block), limits)
+    group.waiting.extend(range(len(prompts)))
+    return scheduler_named(policy)(group)
+
+
+def test_vllm_v1_fills_its_budget_beside_decodes() -> None:
+    scheduler = _scheduler("vllm-v1", [100, 100, 100], Limits(8, 150, 1000))
+    plan = scheduler.schedule()
+    assert plan.prefill == [(0, 100), (1, 50)]
+    _run(scheduler, plan)
+    plan = scheduler.schedule()
+    assert (plan.decode, plan.prefill) == ([0], [(1, 50), (2, 99)])
+
+
+def test_vllm_v1_lets_no_prompt_in_that_does_not_fit_as_a_whole() -> None:
+    limits = Limits(8, 64, 8)  # 128 tokens
+    assert _scheduler("vllm-v1", [200], limits).schedule().prefill == []
+    limits = Limits(8, 64, 8, options={"reserve_full_isl": 0})
+    assert _scheduler("vllm-v1", [200], limits).schedule().prefill == [(0, 64)]
+
+
+def test_long_prompts_of_vllm_v1_share_a_step_below_the_threshold() -> None:
+    limits = Limits(8, 1000, 1000, options={"long_prefill_token_threshold": 40})
+    scheduler = _scheduler("vllm-v1", [100, 100], limits)
+    assert scheduler.schedule().prefill == [(0, 40), (1, 40)]
+
+
+def test_vllm_v0_runs_prompts_alone_and_whole() -> None:
+    scheduler = _scheduler("vllm-v0", [100, 100, 100], Limits(8, 250, 1000))
+    plan = scheduler.schedule()
+    assert (plan.prefill, plan.decode) == ([(0, 100), (1, 100)], [])
+    _run(scheduler, plan)
+    assert scheduler.schedule().prefill == [(2, 100)]
+
+
+def test_sarathi_decodes_first_and_takes_a_prompts_blocks_at_once() -> None:
+    scheduler = _scheduler("sarathi", [100, 300], Limits(8, 128, 1000))
+    plan = scheduler.schedule()
+    assert plan.prefill == [(0, 100), (1, 28)]
+    assert scheduler.group.sequences.held[1] == 19
+    _run(scheduler, plan)
+    plan = scheduler.schedule()
+    assert (plan.decode, plan.prefill) == ([0], [(1, 127)])
+
+
+def test_sglang_cuts_one_prompt_and_decodes_when_no_prompt_waits() -> None:
+    scheduler = _scheduler("sglang", [100, 100], Limits(8, 128, 10_000), block=1)
+    plan = scheduler.schedule()
+    assert plan.prefill == [(0, 100), (1, 28)]
+    _run(scheduler, plan)
+    plan = scheduler.schedule()
+    assert (plan.prefill, plan.decode) == ([(1, 72)], [])
+    _run(scheduler, plan)
+    assert scheduler.schedule().decode == [0, 1]
+
+
+def test_sglang_reckons_with_a_share_of_what_may_come() -> None:
+    """Of what one that runs may generate all is reckoned with where ends are ignored, else 70 %."""
+
+    def joins(ignore_eos: float) -> bool:
+        limits = Limits(8, 4096, 400, options={"ignore_eos": ignore_eos})
+        scheduler = _scheduler("sglang", [10, 10], limits, outputs=200, block=1)
+        second = scheduler.group.waiting.pop()
+        _run(scheduler, scheduler.schedule())
+        scheduler.group.waiting.append(second)
+        return bool(scheduler.schedule().prefill)
+
+    assert joins(0)
+    assert not joins(1)
+
+
+def test_sglang_retracts_who_generated_least_and_puts_it_last() -> None:
+    limits = Limits(8, 4096, 300, options={"ignore_eos": 0, "schedule_conservativeness": 0.1})
+    scheduler = _scheduler("sglang", [30, 40], limits, outputs=90, block=1)
+    own, group = scheduler.group.sequences, scheduler.group
+    own.prompt[1] = own.todo[1] = 40
+    group.waiting.clear()
+    group.waiting.append(0)
+    _run(scheduler, scheduler.schedule())
+    _run(scheduler, scheduler.schedule())
+    group.waiting.append(1)
+    limit = group.limits.blocks
+    while not own.preemptions.any():
+        plan = scheduler.schedule()
+        _run(scheduler, plan)
+        assert group.free >= 0, limit
+        if own.made[0] > 200:
+            break
+    assert own.preemptions.tolist() == [0, 1]
+    assert list(group.waiting) == [1]
+    assert own.todo[1] == 40 + own.made[1]
+
+
+def test_trtllm_guarantees_room_unless_told_to_use_it_up() -> None:
+    def first(policy: str) -> int:
+        limits = Limits(8, 8192, 20, options={"capacity_scheduler_policy": policy})
+        return len(_scheduler("trtllm", [64] * 4, limits, outputs=64).schedule().prefill)
+
+    assert first("GUARANTEED_NO_EVICT") == 2  # 8 blocks each
+    assert first("MAX_UTILIZATION") == 4  # 4 blocks each, and one ahead
+
+
+def test_trtllm_cuts_contexts_at_block_ends() -> None:
+    limits = Limits(8, 100, 1000, options={"enable_chunked_prefill": 1})
+    assert _scheduler("trtllm", [90, 90], limits, block=32).schedule().prefill == [(0, 90)]
+    assert _scheduler("trtllm", [300], limits, block=32).schedule().prefill == [(0, 96)]
+
+
+def test_orca_takes_the_room_of_the_longest_output() -> None:
+    scheduler = _scheduler("orca", [64] * 4, Limits(8, 8192, 20), outputs=64)
+    assert len(scheduler.schedule().prefill) == 2
+    assert scheduler.group.free == 20 - 16
+    assert scheduler.group.wasted_tokens() == 2 * 128
+
+
+def test_a_static_batch_ends_before_the_next_begins() -> None:
+    scheduler = _scheduler("static", [10] * 4, Limits(2, 8192, 1000))
+    _run(scheduler, scheduler.schedule())
+    for _ in range(5):
+        plan = scheduler.schedule()
+        assert (plan.prefill, plan.decode) == ([], [0, 1])
+        _run(scheduler, plan)
+
+
+def test_lightllm_looks_at_its_queue_every_ten_steps() -> None:
+    scheduler = _scheduler("lightllm", [10, 10], Limits(8, 8192, 1000), block=1)
+    scheduler.group.waiting.pop()
+    _run(scheduler, scheduler.schedule())
+    scheduler.group.waiting.append(1)
+    plans = []
+    for _ in range(11):
+        plan = scheduler.schedule()
+        plans.append((plan.prefill, plan.decode, scheduler.steady(plan)))
+        _run(scheduler, plan)
+    assert plans[:10] == [([], [0], 9 - step) for step in range(10)]
+    assert plans[10][0] == [(1, 10)]
+
+
+def test_words_and_numbers_of_options_are_checked() -> None:
+    with pytest.raises(SilicastError, match="expected fcfs or lpm, found 'random'"):
+        _scheduler("sglang", [1], Limits(1, 16, 9, options={"schedule_policy": "random"}))
+    with pytest.raises(SilicastError, match="expected a number, found 'yes'"):
+        _scheduler("vllm-v1", [1], Limits(1, 16, 9, options={"reserve_full_isl": "yes"}))
+
+
+def _run(scheduler: Scheduler, plan: StepPlan) -> None:
+    """A step has been run; nothing ends."""
+    own, group = scheduler.group.sequences, scheduler.group
+    for request, new in plan.prefill:
+        own.cached[request] += new
+        if own.cached[request] == own.todo[request]:
+            group.filling.remove(request)
+            own.made[request] += 1
+    for request in plan.decode:
+        own.cached[request] += 1
+        own.made[request] += 1
