@@ -73,4 +73,16 @@ def prepared(scenario: Scenario) -> Prepared:
     cluster = scenario.raw.cluster
     price = cluster.price_per_gpu_hour if cluster else None
     served = Served(fleet, traffic.requests, work.slo, price)
-    return Prepared(served, [*warnings, *traffic.remarks])
+    said = [*warnings, *traffic.remarks, *_too_long(served)]
+    return Prepared(served, said)
+
+
+def _too_long(served: Served) -> list[str]:
+    """A warning where requests exceed what the model was made for; they are served all the same."""
+    model, requests = served.deployment.model, served.requests
+    tokens = requests.input_tokens + requests.output_tokens
+    longer = int((tokens > model.max_positions).sum()) if model.max_positions else 0
+    if not longer:
+        return []
+    most = f"{model.name} is made for at most {model.max_positions} tokens"
+    return [f"{longer} of {len(requests)} requests are longer: {most}"]
