@@ -198,6 +198,28 @@ class SetAsideTable(_Strict, frozen=True):
     gpu_mib: float = 0.0
 
 
+class LaunchLimitsTable(_Strict, frozen=True):
+    """The most new tokens of a step as an engine is launched for known traffic, where nobody states
+    it: the longest prompt, a token of each sequence that decodes, and a margin.
+
+    Attributes:
+        margin_tokens: the margin.
+        multiple: the sum is rounded up to whole such.
+    """
+
+    margin_tokens: int
+    multiple: int = 1
+
+    def tokens(self, prompt: int, sequences: int) -> int:
+        """The limit for the longest prompt and so many sequences beside it.
+
+        >>> LaunchLimitsTable(500, 32).tokens(1024, 16)
+        1568
+        """
+        return -(-(prompt + sequences + self.margin_tokens) // self.multiple) * self.multiple
+
+
+@final
 class ServingTable(_Strict, frozen=True):
     """How requests are scheduled, on the reference host where it is about times.
 
@@ -206,6 +228,7 @@ class ServingTable(_Strict, frozen=True):
         max_sequences: most that run at once, by default; of all groups of attention_dp where
             ``shares_sequences``.
         step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
+        launch: what replaces it where the traffic is known; None = nothing.
         blocks: of the KV cache; 0 = what fits.
         boards: defaults that replace these; the last one that fits a board counts.
         set_aside: what the share of memory follows from, where nobody states it.
@@ -221,6 +244,7 @@ class ServingTable(_Strict, frozen=True):
     policy: str
     max_sequences: int
     step_tokens: int = 0
+    launch: LaunchLimitsTable | None = None
     blocks: int = 0
     shares_sequences: bool = False
     boards: list[BoardTable] = []

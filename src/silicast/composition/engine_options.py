@@ -170,7 +170,7 @@ def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
     name = "max_num_batched_tokens"
     tokens = 0 if value == -1 else int(_number(name, value, 1, MOST))
     memory = msgspec.structs.replace(engine.memory, prefill_chunk_tokens=tokens)
-    engine = _served(engine, name, step_tokens=tokens)
+    engine = _served(engine, name, step_tokens=tokens, launch=None)
     return msgspec.structs.replace(engine, memory=memory)
 
 
@@ -239,6 +239,8 @@ POLICY_SWITCHES = (
     "enable_mixed_chunk",
     "ignore_eos",
     "capacity_scheduler_policy",
+    "enable_balance",
+    "timeout_iters",
     "long_prefill_token_threshold",
     "reserve_full_isl",
     "watermark",

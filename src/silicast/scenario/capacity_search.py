@@ -30,6 +30,7 @@ from silicast.serving.capacity import (
     longest_context,
     users_that_fit,
 )
+from silicast.serving.deploy import Expected
 from silicast.serving.fleet import Fleet
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
@@ -78,7 +79,7 @@ class Search:
         self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
     ) -> None:
         self.fields, self.work, self._scenario = dict(fields), work, scenario
-        fleet, self._warnings = fleet_of(scenario)
+        fleet, self._warnings = fleet_of(scenario, self._expected())
         (pool, *others) = fleet.pools
         if others:
             raise not_yet("capacity of several pools", "pools")
@@ -127,6 +128,14 @@ class Search:
         metrics = {n: Belief.of(q) for n, q in self._metrics(ends).items()}
         reply.why["capacity"] = self._why(simulated.records)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
+
+    def _expected(self) -> Expected:
+        """What the engines are launched for: prompts as long as these, at any load."""
+        traffic = self.work.traffic
+        if traffic.arrival.kind != "trace":
+            alone = ArrivalTable("closed", concurrency=1)
+            traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
+        return Expected(int(self._requests(traffic).input_tokens.max()))
 
     def _traffic(self) -> Requests:
         """What is asked, at the rate that the scenario states."""

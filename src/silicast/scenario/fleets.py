@@ -14,7 +14,7 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
-from silicast.serving.deploy import replica_spec
+from silicast.serving.deploy import Expected, replica_spec
 from silicast.serving.drafting import drafted
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.replica import Role
@@ -28,8 +28,11 @@ LORA = (
 )
 
 
-def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
+def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
     """What serves, and what was assumed about it; ``parallel.dp`` is replicas.
+
+    Args:
+        expected: the traffic that its engines are launched for, by all clients together.
 
     Raises:
         SilicastError: an unknown name, a pool whose role is not known, pools of several models, or
@@ -39,9 +42,10 @@ def fleet_of(scenario: Scenario) -> tuple[Fleet, list[str]]:
     said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
             for text in p.warnings]  # fmt: skip
     pools = tuple(
-        Pool(pool.deployment, _spec(pool, name), pool.count, name)
+        Pool(pool.deployment, _spec(pool, name, expected), pool.count, name)
         for name, pool in deployed.items()
     )
+    said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
     if scenario.raw.lora is not None:
         pools = _adapted(scenario, scenario.raw.lora, pools)
         said.append(LORA)
@@ -98,7 +102,19 @@ def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, 
     return tuple(found), list(said)
 
 
-def _spec(pool: Deployed, name: str) -> ReplicaSpec:
+def _launched(pool: Pool) -> str:
+    """That a limit follows from the traffic."""
+    serving = pool.deployment.engine.serving
+    if serving is None or serving.launch is None:
+        return ""
+    return (
+        f"max_num_batched_tokens: {pool.spec.limits.step_tokens}, as {pool.deployment.engine.name} "
+        f"is launched for such prompts (its own default is {serving.step_tokens}); "
+        f"engine.options.max_num_batched_tokens states another"
+    )
+
+
+def _spec(pool: Deployed, name: str, expected: Expected) -> ReplicaSpec:
     if pool.role not in ROLES:
         raise SilicastError(
             f"no role {pool.role[:80]!r}",
@@ -106,7 +122,8 @@ def _spec(pool: Deployed, name: str) -> ReplicaSpec:
             field=f"pools.{name}.role",
             hint="prefill, decode, or none for both",
         )
-    return replace(replica_spec(pool.deployment), role=cast("Role", pool.role))
+    own = replace(expected, clients=-(-expected.clients // pool.count))
+    return replace(replica_spec(pool.deployment, own), role=cast("Role", pool.role))
 
 
 def _router(scenario: Scenario, replicas: int) -> type[Router]:

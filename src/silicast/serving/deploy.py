@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import BoardTable, ServingTable
@@ -17,10 +18,40 @@ UNLIMITED = 16384
 GIB, MIB = float(1 << 30), float(1 << 20)
 
 
-def limits_of(deployment: Deployment, **stated: Any) -> Limits:
+@final
+@dataclass(frozen=True)
+class Expected:
+    """The traffic that an engine is launched for.
+
+    Attributes:
+        prompt_tokens: of the longest prompt.
+        clients: that wait for their answers; 0 = requests come at any time.
+    """
+
+    prompt_tokens: int
+    clients: int = 0
+
+
+def launched_tokens(deployment: Deployment, expected: Expected, sequences: int) -> int:
+    """Most new tokens of a step as an engine is launched for a traffic; 0 = nothing follows from
+    it, or somebody stated the limit.
+
+    Args:
+        sequences: most that run at once in a group of ranks.
+    """
+    launch = _table(deployment).launch
+    if launch is None:
+        return 0
+    if expected.clients:
+        sequences = min(sequences, -(-expected.clients // deployment.plan.attention_dp))
+    return launch.tokens(expected.prompt_tokens, sequences)
+
+
+def limits_of(deployment: Deployment, expected: Expected | None = None, **stated: Any) -> Limits:
     """The limits with which a deployment's engine starts each group of ranks.
 
     Args:
+        expected: the traffic it is launched for; None = not known.
         stated: fields of :class:`~silicast.serving.scheduler.Limits` that are set, by name.
 
     Raises:
@@ -35,6 +66,8 @@ def limits_of(deployment: Deployment, **stated: Any) -> Limits:
         sequences = max(sequences // groups, 1)
     sequences = stated.pop("sequences", 0) or sequences
     tokens = board.step_tokens or table.step_tokens or memory.prefill_chunk_tokens or UNLIMITED
+    if expected is not None:
+        tokens = launched_tokens(deployment, expected, sequences) or tokens
     tokens = stated.pop("step_tokens", 0) or tokens
     blocks = stated.pop("blocks", 0) or table.blocks
     if not blocks:
@@ -52,10 +85,13 @@ def limits_of(deployment: Deployment, **stated: Any) -> Limits:
     return Limits(sequences, tokens, blocks, **(kept | stated))
 
 
-def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
+def replica_spec(
+    deployment: Deployment, expected: Expected | None = None, **limits: Any
+) -> ReplicaSpec:
     """What a replica of a deployment is made of.
 
     Args:
+        expected: the traffic it is launched for; None = not known.
         limits: fields of :class:`~silicast.serving.scheduler.Limits` that are set, by name; the
             others are the engine's defaults.
 
@@ -67,7 +103,7 @@ def replica_spec(deployment: Deployment, **limits: Any) -> ReplicaSpec:
     return ReplicaSpec(
         prices=step_prices(deployment),
         policy=scheduler_named(table.policy),
-        limits=limits_of(deployment, **limits),
+        limits=limits_of(deployment, expected, **limits),
         layout=KvLayout.of(deployment),
         groups=deployment.plan.attention_dp,
         front_ns=round(table.front_us * 1e3 / host),

@@ -71,6 +71,7 @@ class Group:
         waiting: arrived, the first to be served first; ``running``: in order of admission.
         filling: those of ``running`` whose prompts are not complete, in that order.
         flying: those that a step under way holds.
+        holding: no tokens of prompts in the next step, as the groups have agreed.
         free: blocks that can be had: unused ones, and cached ones to which nobody refers.
         prefix: what earlier requests left; None = nothing is kept.
     """
@@ -81,6 +82,7 @@ class Group:
         self.running: list[int] = []
         self.filling: list[int] = []
         self.flying: set[int] = set()
+        self.holding = False
         self.free = limits.blocks
         self.prefix: PrefixCache | None = None
         if limits.prefix_caching:

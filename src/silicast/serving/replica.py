@@ -79,6 +79,7 @@ class Replica:
         self._goals, self._records, self._back_ns = goals, records, back_ns
         self._finish, self.role, self._hand_over = finish, role, hand_over
         self._accepted = accepted
+        self._lockstep = self.schedulers[0].together() if len(self.groups) > 1 else None
         self._handed: dict[int, tuple[Group, int]] = {}
         self._joining: deque[tuple[Group, int]] = deque()
         self._arrived: deque[tuple[int, int, Group]] = deque()
@@ -173,6 +174,10 @@ class Replica:
         self._join()
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
+        if self._lockstep is not None:
+            holding = self._lockstep.hold(self.groups)
+            for group in self.groups:
+                group.holding = holding
         plans = [each.schedule() for each in self.schedulers]
         for group, request in self._ended:
             group.flying.discard(request)
@@ -239,6 +244,8 @@ class Replica:
         most = 1 << 40
         if self._ended and (self._joining or any(group.waiting for group, _ in self._ended)):
             most = 1  # what ended gives its place back for the decision after this one
+        if self._lockstep is not None:
+            most = min(most, self._lockstep.steady(self.groups))
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
@@ -282,6 +289,8 @@ class Replica:
         """What a step brings; returns the sequences that ended."""
         own, records, ended = self.sequences, self._records, []
         self._log(work)
+        if self._lockstep is not None:
+            self._lockstep.passed(work.steps)
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.serving.group import Group, Limits, Sequences
 
 __all__ = [
-    "Group", "Limits", "Scheduler", "Sequences", "StepPlan", "policies", "register",
+    "Group", "Limits", "Lockstep", "Scheduler", "Sequences", "StepPlan", "policies", "register",
     "scheduler_named",
 ]  # fmt: skip
 
@@ -39,6 +40,22 @@ class StepPlan:
     def tokens(self) -> int:
         """New tokens of the step."""
         return len(self.decode) * self.each + sum(new for _, new in self.prefill)
+
+
+class Lockstep(ABC):
+    """What the groups of attention_dp agree upon before each schedules its step."""
+
+    @abstractmethod
+    def hold(self, groups: Sequence[Group]) -> bool:
+        """Whether no group takes tokens of prompts in the next step."""
+
+    @abstractmethod
+    def steady(self, groups: Sequence[Group]) -> int:
+        """Steps for which that stays so, unless a sequence arrives or ends; at least 1."""
+
+    @abstractmethod
+    def passed(self, steps: int) -> None:
+        """So many steps have run."""
 
 
 class Scheduler(ABC):
@@ -66,6 +83,10 @@ class Scheduler(ABC):
         """What the next step runs; blocks are taken and sequences started or preempted. An empty
         plan = nothing can run.
         """
+
+    def together(self) -> Lockstep | None:
+        """What it agrees upon with the other groups; None = nothing."""
+        return None
 
     def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
         """Decode steps for which this plan of decode alone would be made again, unless a sequence

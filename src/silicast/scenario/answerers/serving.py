@@ -14,6 +14,7 @@ from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
+from silicast.serving.deploy import Expected
 
 if TYPE_CHECKING:
     from silicast.composition.trace_events import Trace
@@ -68,11 +69,13 @@ def prepared(scenario: Scenario) -> Prepared:
     """
     work = scenario.workload
     assert isinstance(work, ServingWorkload)
-    fleet, warnings = fleet_of(scenario)
     traffic = traffic_of(work, scenario.raw.seed or 0, scenario.folder)
+    requests = traffic.requests
+    longest = int(requests.input_tokens.max())
+    fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
     cluster = scenario.raw.cluster
     price = cluster.price_per_gpu_hour if cluster else None
-    served = Served(fleet, traffic.requests, work.slo, price)
+    served = Served(fleet, requests, work.slo, price)
     said = [*warnings, *traffic.remarks, *_too_long(served)]
     return Prepared(served, said)
 

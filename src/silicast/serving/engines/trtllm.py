@@ -12,13 +12,19 @@ order of arrival while ``max_num_tokens`` and ``max_batch_size`` last.
 
 Option ``enable_chunked_prefill`` (off by default): contexts are cut to whole blocks; without it a
 context runs in one step, alone if it is longer than ``max_num_tokens``, which the engine refuses.
+
+Groups of attention_dp with ``enable_balance`` (of its ``attention_dp_config``; off by default) take
+contexts together: while all of them generate and one has no context to run, the others hold theirs,
+for ``timeout_iters`` steps at most, counted from the last time that contexts could run
+(_torch/pyexecutor/py_executor.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, register
 
 
 @register
@@ -34,11 +40,19 @@ class TrtLlm(Scheduler):
         self._evicts = chosen == "MAX_UTILIZATION"
         self._chunks = bool(self.number("enable_chunked_prefill", 0))
 
+    def together(self) -> Lockstep | None:
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        if not self.number("enable_balance", 0):
+            return None
+        return Balance(int(self.number("timeout_iters", 50)))
+
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         self.decode(plan)
+        if group.holding:
+            return plan
         budget = group.limits.step_tokens - plan.tokens
         for request in list(group.filling):
             if request in group.flying:
@@ -82,3 +96,44 @@ class TrtLlm(Scheduler):
             size = self.group.layout.block_tokens
             return budget // size * size
         return 0 if plan.tokens else new
+
+
+@final
+class Balance(Lockstep):
+    """Contexts of all groups start together.
+
+    Args:
+        most: steps for which they are held.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._waited = max(most, 1), 0
+
+    def hold(self, groups: Sequence[Group]) -> bool:
+        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        if all(_has_context(group) for group in groups) or not all(map(_generates, groups)):
+            self._waited = 0
+            return False
+        if self._waited + 1 >= self._most:
+            self._waited = 0
+            return False
+        return True
+
+    def steady(self, groups: Sequence[Group]) -> int:
+        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        if not any(map(_has_context, groups)):
+            return 1 << 40
+        return max(self._most - self._waited - 1, 1)
+
+    def passed(self, steps: int) -> None:
+        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        self._waited = (self._waited + steps) % self._most
+
+
+def _has_context(group: Group) -> bool:
+    room = len(group.running) < group.limits.sequences
+    return bool(group.filling) or (bool(group.waiting) and room)
+
+
+def _generates(group: Group) -> bool:
+    return len(group.running) > len(group.filling)

@@ -118,7 +118,7 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
         # NVIDIA's own FP8 checkpoints say so; with bf16 the train pairs' runs would have queued
         scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
     if source == "InferenceX" and row["backend"] == "trtllm":
-        scenario["engine"]["options"] = {"max_num_batched_tokens": _launched_with(row)}
+        scenario["engine"]["options"] = _launched_with(row)
     ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]
     mean_output = output * (1.0 + RANGE_RATIO[source]) / 2.0
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
@@ -141,13 +141,15 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     )  # fmt: skip
 
 
-def _launched_with(row: Row) -> int:
-    """``max_num_tokens`` of InferenceX's launch scripts: of DeepSeek a prompt beside the clients'
-    decodes, in whole 64, else 20,000.
+def _launched_with(row: Row) -> dict[str, Any]:
+    """Options of InferenceX's launch scripts: ``max_num_tokens`` is of DeepSeek a prompt beside the
+    clients' decodes, in whole 64, else 20,000; groups of attention_dp take prompts together.
     """
-    if "DeepSeek" not in row["model_path"]:
-        return 20_000
-    return (int(row["concurrency"]) + int(row["isl"]) + 127) // 64 * 64
+    tokens = 20_000
+    if "DeepSeek" in row["model_path"]:
+        tokens = (int(row["concurrency"]) + int(row["isl"]) + 127) // 64 * 64
+    balance = {"enable_balance": True, "timeout_iters": 60}
+    return {"max_num_tokens": tokens} | (balance if (row["attention_dp_size"] or 1) > 1 else {})
 
 
 def _of(clients: int, output: float, ttft_ms: float, tpot_ms: float) -> tuple[float, float, float]:
