@@ -8,7 +8,6 @@ import numpy as np
 
 from silicast.composition.deployment import Deployment, busiest_group
 from silicast.kernels.routing import busiest_loads
-from silicast.workload.expert_nodes import ROUTING
 
 
 def imbalance(deployment: Deployment, input_lens: Sequence[int]) -> dict[str, float]:
@@ -27,8 +26,8 @@ def imbalance(deployment: Deployment, input_lens: Sequence[int]) -> dict[str, fl
         return found
     for name, tokens in (("prefill", sum(input_lens)), ("decode", len(own) * groups)):
         routed, experts, topk = (np.array([x]) for x in (tokens, moe.experts, moe.topk))
-        busiest = busiest_loads(ROUTING, routed, experts, topk, np.array([plan.ep]))
-        whole = busiest_loads(ROUTING, routed, experts, topk, np.array([1]))
+        busiest = busiest_loads(moe.routing, routed, experts, topk, np.array([plan.ep]))
+        whole = busiest_loads(moe.routing, routed, experts, topk, np.array([1]))
         mean = tokens * moe.topk / plan.ep
         found[f"{name}_assignments"] = float(busiest.tokens()[0]) / mean
         if name == "decode":

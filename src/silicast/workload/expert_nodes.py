@@ -14,10 +14,6 @@ from silicast.workload.symbols import ALL_TOKENS, TOKENS
 DISPATCHED = "dispatched"
 """What names kernels whose ranks hold the tokens of their own experts alone."""
 
-ROUTING = "uniform"
-"""Tokens choose at random among experts that a balancing loss made equally popular: small batches
-leave some experts unread, and the ranks of a group wait for the one with most."""
-
 _SENT = frozenset(("fp8", "nvfp4"))
 """Formats in which a dispatch sends tokens; else as between kernels."""
 
@@ -37,7 +33,7 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
     if moe.latent:
         yield make.gemm("latent_down", moe.latent, hidden, source)
         before = ("router_softmax", "latent_down")
-    flags = (("gated", make.model.gated), (ROUTING, True))
+    flags = (("gated", make.model.gated), (moe.routing, True))
     kernel = DISPATCHED if make.dispatches else ""
     experts = make.node(
         "experts", "moe", *before,

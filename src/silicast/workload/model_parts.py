@@ -33,6 +33,9 @@ class MoE:
         capacity: tokens of a sequence that an expert takes at most, 0 = all (Switch).
         latent: width that routed experts work in, between a product down and one up that all
             tokens pass; 0 = they work on the hidden states.
+        routing: how popular its experts are, a distribution of :mod:`silicast.kernels.routing`:
+            "uniform" is what a balancing loss trains a router for; small batches then leave some
+            experts unread, and the ranks of a group wait for the one with most.
 
     Raises:
         SilicastError: sizes that contradict each other.
@@ -50,6 +53,7 @@ class MoE:
     dense_layers: tuple[int, ...] = ()
     latent: int = 0
     capacity: int = 0
+    routing: str = "uniform"
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "experts": (1, 1 << 16), "topk": (1, 1 << 16), "intermediate": (1, 1 << 22),
