@@ -140,6 +140,8 @@ class Replica:
     def end(self, now_ns: int, until_ns: int) -> None:
         """The oldest step under way ends: tokens come out, and the next step is decided."""
         work = self._work.popleft()
+        if self._lockstep is not None:
+            self._lockstep.passed(work.steps)
         self._ended = self._results(work)
         if self.stepper.asynchronous and self.stepper.in_flight == 1:
             # the next step was scheduled when this one had started: what ended was still there
@@ -289,8 +291,6 @@ class Replica:
         """What a step brings; returns the sequences that ended."""
         own, records, ended = self.sequences, self._records, []
         self._log(work)
-        if self._lockstep is not None:
-            self._lockstep.passed(work.steps)
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):

@@ -117,8 +117,8 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     if source == "NVIDIA" and row["backend"] == "trtllm" and row["precision"] == "fp8":
         # NVIDIA's own FP8 checkpoints say so; with bf16 the train pairs' runs would have queued
         scenario["precision"] = {**scenario.get("precision", {}), "kv_cache": "fp8"}
-    if source == "InferenceX" and row["backend"] == "trtllm":
-        scenario["engine"]["options"] = _launched_with(row)
+    if options := _launched_with(row, source):
+        scenario["engine"]["options"] = options
     ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]
     mean_output = output * (1.0 + RANGE_RATIO[source]) / 2.0
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
@@ -141,13 +141,22 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     )  # fmt: skip
 
 
-def _launched_with(row: Row) -> dict[str, Any]:
-    """Options of InferenceX's launch scripts: ``max_num_tokens`` is of DeepSeek a prompt beside the
+def _launched_with(row: Row, source: str) -> dict[str, Any]:
+    """Options of the scripts that launched the engines, where they differ from what is assumed.
+
+    NVIDIA's are of its configuration generator (aiconfigurator 0.12.0, generator/rule_plugin):
+    vLLM's ``max_num_batched_tokens`` is the sequences, a prompt and 1,500. InferenceX's, as its
+    public scripts have it: TensorRT-LLM's ``max_num_tokens`` is of DeepSeek a prompt beside the
     clients' decodes, in whole 64, else 20,000; groups of attention_dp take prompts together.
     """
-    tokens = 20_000
-    if "DeepSeek" in row["model_path"]:
-        tokens = (int(row["concurrency"]) + int(row["isl"]) + 127) // 64 * 64
+    clients, prompt = int(row["concurrency"]), int(row["isl"])
+    if source == "NVIDIA":
+        return (
+            {"max_num_batched_tokens": clients + prompt + 1500} if row["backend"] == "vllm" else {}
+        )
+    if row["backend"] != "trtllm":
+        return {}
+    tokens = (clients + prompt + 127) // 64 * 64 if "DeepSeek" in row["model_path"] else 20_000
     balance = {"enable_balance": True, "timeout_iters": 60}
     return {"max_num_tokens": tokens} | (balance if (row["attention_dp_size"] or 1) > 1 else {})
 
