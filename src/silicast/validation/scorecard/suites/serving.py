@@ -144,16 +144,18 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
 def _launched_with(row: Row, source: str) -> dict[str, Any]:
     """Options of the scripts that launched the engines, where they differ from what is assumed.
 
-    NVIDIA's are of its configuration generator (aiconfigurator 0.12.0, generator/rule_plugin):
-    vLLM's ``max_num_batched_tokens`` is the sequences, a prompt and 1,500. InferenceX's, as its
+    NVIDIA's are of its configuration generator (aiconfigurator 0.12.0, generator/rule_plugin and
+    config/backend_templates): vLLM's ``max_num_batched_tokens`` is the sequences, a prompt and
+    1,500; TensorRT-LLM's cache takes 0.8 of what is free. InferenceX's, as its
     public scripts have it: TensorRT-LLM's ``max_num_tokens`` is of DeepSeek a prompt beside the
     clients' decodes, in whole 64, else 20,000; groups of attention_dp take prompts together.
     """
     clients, prompt = int(row["concurrency"]), int(row["isl"])
     if source == "NVIDIA":
-        return (
-            {"max_num_batched_tokens": clients + prompt + 1500} if row["backend"] == "vllm" else {}
-        )
+        return {
+            "vllm": {"max_num_batched_tokens": clients + prompt + 1500},
+            "trtllm": {"free_gpu_memory_fraction": 0.8},
+        }.get(row["backend"], {})
     if row["backend"] != "trtllm":
         return {}
     tokens = (clients + prompt + 127) // 64 * 64 if "DeepSeek" in row["model_path"] else 20_000
