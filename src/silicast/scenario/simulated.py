@@ -23,6 +23,7 @@ from silicast.core.prediction import (
 )
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
+from silicast.kernels.physics import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.deployments import description
 from silicast.scenario.measured import calibrated_by
@@ -37,12 +38,19 @@ from silicast.serving.speculation import Acceptance
 from silicast.serving.step_mix import Kind, Mix, breakdown_of, columns, mix_of
 from silicast.serving.uncertainty import Consists, Metrics, PaceError, intervals, paced, seed_spread
 
+PHYSICS = "serving"
 IDLE = "idle"
 """Time of the replicas in which no step runs, in the why tree."""
 ACCEPTANCE = "acceptance_length"
 """Tokens that a step brings, where some are drafted."""
 DRAFTING, ADAPTERS = "drafting", "adapters"
 """Work beside the model's, in the why tree."""
+
+
+def beyond_steps() -> dict[str, float]:
+    """Log sd of what ``ttft`` and ``tpot`` of measured runs are off by beyond their steps."""
+    constants = load_physics(PHYSICS).default
+    return {name: constants[f"{name}_log_sd"] for name in ("ttft", "tpot")}
 
 
 @final
@@ -94,7 +102,7 @@ class Simulated:
         errors = {kind: self._error(kind) for kind in self._steps}
         server = self._fleet.entry.deployment.engine.serving
         host_log_sd = server.log_sd if server is not None else 0.0
-        return PaceError(errors, self._weights, host_log_sd)
+        return PaceError(errors, self._weights, host_log_sd, beyond_steps())
 
     @property
     def _accepted(self) -> Acceptance | None:

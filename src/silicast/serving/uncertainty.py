@@ -11,14 +11,16 @@ grow faster than steps: the run is repeated, with the same requests, at the two 
 90 % interval of the pace of all steps together, each kind as slow as it then is in the mean, with
 the host's constants as slow or quick. What a statistic errs by apart from that (a first token hangs
 on prompts more than all steps do) is added as in a sum, and no interval is narrower than if nothing
-queued. The host errs apart from steps: what it moves a latency by counts in quadrature.
+queued. The host errs apart from steps: what it moves a latency by counts in quadrature. So does
+what first tokens and later ones of measured runs are off by beyond all that: launch settings and
+clients that nobody states (``lab/fit_serving.py``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -61,11 +63,13 @@ class PaceError:
         kinds: error of its steps' time, of the kinds that occurred.
         weights: share of all steps' time by kind.
         host_log_sd: of the engine's front and back.
+        beyond: log sd of what ``ttft`` and ``tpot`` are off by beyond their steps and the host.
     """
 
     kinds: Mapping[Kind, ErrorFactors]
     weights: Mapping[Kind, float]
     host_log_sd: float = 0.0
+    beyond: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> ErrorFactors:
@@ -94,6 +98,17 @@ class PaceError:
         """
         found = {kind: math.exp(deviations * self.along(kind)) for kind in self.kinds}
         return Pace(**found, host=math.exp(deviations * self.host_log_sd))
+
+    def beyond_of(self, latency: str, first: float) -> float:
+        """Log sd of a latency beyond its steps.
+
+        Args:
+            first: share of the first token in the end-to-end latency.
+        """
+        ttft, tpot = (self.beyond.get(name, 0.0) for name in ("ttft", "tpot"))
+        if latency == "e2e":
+            return math.hypot(first * ttft, (1.0 - first) * tpot)
+        return ttft if latency == "ttft" else tpot
 
     def of_host(self, share: float) -> tuple[float, float]:
         """How far, in logs, a time of which so much is the host's moves down and up."""
@@ -203,8 +218,10 @@ def intervals(
         bound: metric -> its physical lower limit.
     """
     base = metrics_of(records)
+    first = min(base["ttft_mean_ms"] / base["e2e_mean_ms"], 1.0)
+    whole = math.hypot(error.total.log_sd, error.beyond_of("e2e", first))
     ends = [
-        stretched(base, error.total.log_sd * deviations)
+        stretched(base, whole * deviations)
         if waits_for_answers(records)
         else metrics_of(again(error.pace(deviations)))
         for deviations in (Z90, -Z90)
@@ -222,8 +239,10 @@ def intervals(
             shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
         own, moved = error.of(shares), error.of_host(host)
         known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
-        rest = Z90 * math.sqrt(max(own.variance - known * known, 0.0))
-        found[name] = _around(values, rest, Z90 * own.log_sd, moved, bound.get(name, 0.0))
+        beyond = error.beyond_of(latency, first)
+        rest = Z90 * math.hypot(math.sqrt(max(own.variance - known * known, 0.0)), beyond)
+        alone = Z90 * math.hypot(own.log_sd, beyond)
+        found[name] = _around(values, rest, alone, moved, bound.get(name, 0.0))
     return _ordered(found)
 
 
