@@ -21,6 +21,7 @@ from silicast.scenario.simulated import Simulated
 from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
+from silicast.validation.scorecard.suites.serving_plans import ranked
 from silicast.validation.scorecard.tables import read_records
 from silicast.workload.models import find_model
 
@@ -176,10 +177,11 @@ def _launched_with(row: Row, source: str) -> dict[str, Any]:
     """
     clients, prompt = int(row["concurrency"]), int(row["isl"])
     if source == "NVIDIA":
-        return {
+        stated: dict[str, dict[str, Any]] = {
             "vllm": {"max_num_batched_tokens": clients + prompt + 1500},
             "trtllm": {"free_gpu_memory_fraction": 0.8},
-        }.get(row["backend"], {})
+        }
+        return stated.get(row["backend"], {})
     if row["backend"] != "trtllm":
         return {}
     tokens = (clients + prompt + 127) // 64 * 64 if "DeepSeek" in row["model_path"] else 20_000
@@ -272,6 +274,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
         [i for i, case in enumerate(chosen) if wanted(case)]
         for wanted in (_held_out, _consistent, lambda case: not _held_out(case))
     )
+    consistent_rows = ([chosen[i] for i in consistent], [found[i] for i in consistent])
     return [
         score_cases(
             f"{said}{name}",
@@ -280,7 +283,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
         for said, rows in (("", held_out), ("consistent_", consistent), ("train_", trained))
         for name in METRICS
         if rows
-    ]  # fmt: skip
+    ] + ranked(*consistent_rows, METRICS[2])  # fmt: skip
 
 
 def answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
