@@ -107,7 +107,7 @@ class ArrivalTable(Table, frozen=True):
     kind: Literal["closed", "poisson", "gamma", "trace"]
     concurrency: Count | None = None
     rate_per_s: Rate | None = None
-    cv: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    cv: Annotated[float, Meta(ge=0, le=1000)] | None = None
     burst: Count | None = None
     ramp_to_per_s: Rate | None = None
     ramp: Literal["linear", "exponential"] | None = None

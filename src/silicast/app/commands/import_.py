@@ -28,8 +28,8 @@ def import_(
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
-            nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, trtllm-bench,
-            or a table of kernels (CSV, JSON Lines, Parquet).
+            nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
+            trtllm-bench, or a table of kernels (CSV, JSON Lines, Parquet).
         output: the file of measurements to write or to continue.
         format_: the tool, if it cannot be recognised by the file.
         device: that was measured, if the file does not state it: catalog name, or path to a device

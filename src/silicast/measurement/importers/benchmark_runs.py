@@ -160,6 +160,8 @@ class _Run:
     def _arrival(self) -> Columns:
         """How requests come: at a rate, or so many at a time."""
         rate, mean = self.result.number("rate_per_s"), self.result.number("mean_concurrency")
+        if even := self.result.number("even_rate_per_s"):
+            return {"kind": "gamma", "rate_per_s": even, "cv": 0.0}
         concurrency = self.result.number("concurrency") or (max(mean, 1.0) if mean else 0.0)
         if rate and math.isfinite(rate):
             shape = self.result.number("burstiness") or 1.0

@@ -22,10 +22,10 @@ from silicast.measurement.importers.source import Source
 
 Field = Literal[
     "model", "engine", "version", "name", "tp", "pp", "ep", "attention_dp", "requests", "sent",
-    "failed", "cancelled", "duration_s", "duration_ms", "rate_per_s", "burstiness", "concurrency",
-    "mean_concurrency", "range_ratio", "most_input", "most_output", "input_lens", "output_lens",
-    "start_times", "input_tokens", "output_tokens", "input_len", "output_len",
-    "output_tokens_per_s", "requests_per_s",
+    "failed", "cancelled", "duration_s", "duration_ms", "rate_per_s", "even_rate_per_s",
+    "burstiness", "concurrency", "mean_concurrency", "range_ratio", "most_input", "most_output",
+    "input_lens", "output_lens", "start_times", "input_tokens", "output_tokens", "input_len",
+    "output_len", "output_tokens_per_s", "requests_per_s",
 ]  # fmt: skip
 Latency = Literal["ttft", "tpot", "itl", "e2e"]
 Paths = str | list[str]
@@ -82,6 +82,9 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         only_if: field -> paths and patterns of what else the file must hold for it to count.
         skipped: fields and patterns of members that "*" leaves out.
         exact_rate: at a rate the last request is sent at requests / rate.
+        results: the list of a file that holds its results; what else the file holds is in each of
+            them under "file". "" = each object is one.
+        seconds: latencies that are in seconds where no unit is beside them.
     """
 
     tool: str
@@ -96,6 +99,8 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     only_if: dict[Field, dict[str, str]] = {}
     skipped: dict[str, str] = {}
     exact_rate: bool = False
+    results: str = ""
+    seconds: list[Latency] = []
 
     def documents(self, source: Source) -> list[tuple[int, Mapping[str, Any]]]:
         """The results of a file with their row numbers.
@@ -105,7 +110,8 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         kinds = {file.kind for file in self.files}
         if source.is_json or kinds == {"json"}:
-            return list(source.objects())
+            objects = source.objects()
+            return _members(objects, self.results, source) if self.results else list(objects)
         return [(1, dict(_statistics(source)) if "csv" in kinds else _printed(source.text()))]
 
 
@@ -154,6 +160,7 @@ class Result:
                 found[f"{name}_mean_ms"] = mean
             for path in _listed(paths):
                 unit = self._unit_ms(path, mean if name in self.map.means_ms else None, source)
+                unit *= 1e3 if name in self.map.seconds else 1.0
                 for statistic, ours in STATISTICS.items():
                     value = number(self._one(path.format(statistic=statistic))) or 0.0
                     if unit and 0 < value < math.inf:
@@ -197,6 +204,24 @@ class Result:
                     fnmatchcase(str(each.get(name)), pattern) for name, pattern in skipped
                 ):
                     yield from self._at(each, names[1:])
+
+
+def _members(
+    objects: list[tuple[int, dict[str, Any]]], name: str, source: Source
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """The results in lists of a file's objects, counted over the file.
+
+    Raises:
+        SilicastError: there is no such list of objects.
+    """
+    found: list[Mapping[str, Any]] = []
+    for _, each in objects:
+        members = each.get(name)
+        if not isinstance(members, list) or not all(isinstance(x, dict) for x in members):
+            raise source.error("is no list of results", name)
+        whole = {key: value for key, value in each.items() if key != name}
+        found += [{**member, "file": whole} for member in members]
+    return list(enumerate(found, 1))
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -249,6 +249,33 @@ SGLANG: dict[str, Any] = {
     "median_tpot_ms": 14.8, "p99_tpot_ms": 17.0, "mean_itl_ms": 14.7, "median_itl_ms": 14.2,
     "p99_itl_ms": 40.0, "concurrency": 15.6, "accept_length": None,
 }  # fmt: skip
+
+
+def guidellm(*strategies: dict[str, Any]) -> dict[str, Any]:
+    """A file of guidellm with a run of each strategy."""
+
+    def summary(mean: float, **others: float) -> dict[str, Any]:
+        percentiles = {"p50": mean, "p90": 2 * mean, "p95": 3 * mean, "p99": 4 * mean}
+        own = {"mean": mean, "median": mean, "min": 0.0, "percentiles": percentiles, **others}
+        return {"successful": own, "errored": {"mean": 1.0}}
+
+    metrics = {
+        "requests_per_second": summary(3.2), "request_concurrency": summary(7.9),
+        "request_latency": summary(1.05), "prompt_token_count": summary(1024.0),
+        "output_token_count": summary(128.0), "time_to_first_token_ms": summary(61.0),
+        "time_per_output_token_ms": summary(8.2), "inter_token_latency_ms": summary(7.7),
+        "output_tokens_per_second": summary(409.6),
+    }  # fmt: skip
+    made = {"successful": 80, "errored": 1, "incomplete": 0, "total": 81}
+    run = {"metrics": metrics, "scheduler_metrics": {"requests_made": made}, "duration": 25.0}
+    backend = {"kind": "openai_http", "model": "meta-llama/Llama-3.1-8B-Instruct"}
+    return {
+        "metadata": {"version": 2, "guidellm_version": "0.8.1"},
+        "config": {"spec": {"backend": backend}},
+        "benchmarks": [{**run, "config": {"strategy": each}} for each in strategies],
+    }
+
+
 GENAI: dict[str, Any] = {
     "request_throughput": {"unit": "requests/sec", "avg": 3.25},
     "request_latency": {"unit": "ms", "avg": 1050.0, "p50": 1040.0, "p90": 1100.0, "p95": 1150.0,

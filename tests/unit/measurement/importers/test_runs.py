@@ -167,6 +167,35 @@ class TestServing:
         assert csv.metrics == json_.metrics
         assert csv.scenario["workload"] == json_.scenario["workload"]
 
+    def test_guidellm_has_a_run_of_each_strategy(self, tmp_path: Path) -> None:
+        content = s.guidellm(
+            {"type_": "concurrent", "streams": 8},
+            {"type_": "synchronous"},
+            {"type_": "poisson", "rate": 3.0, "max_concurrency": 64},
+            {"type_": "constant", "rate": 3.0},
+        )
+        reading = read(s.written(tmp_path, "x", content), "guidellm", "h100")
+        runs = [row for row in reading.records if isinstance(row, RunRow)]
+        assert [row.scenario["workload"]["arrival"] for row in runs] == [
+            {"kind": "closed", "concurrency": 8},
+            {"kind": "closed", "concurrency": 8},
+            {"kind": "poisson", "rate_per_s": 3.0, "concurrency": 64},
+            {"kind": "gamma", "rate_per_s": 3.0, "cv": 0.0},
+        ]
+        for row in runs:
+            decode(row.scenario)
+            assert row.scenario["engine"] == {"name": "vllm"}
+            assert row.metrics["tpot_mean_ms"] == 7.7
+            assert row.metrics["e2e_p99_ms"] == 4200.0
+            assert row.metrics["ttft_p50_ms"] == 61.0
+            assert {"engine_assumed", "failed_requests"} <= set(row.flags)
+        assert [("mean_concurrency" in row.flags) for row in runs] == [False, True, False, False]
+
+    def test_a_file_of_guidellm_without_runs_is_refused(self, tmp_path: Path) -> None:
+        content = {**s.guidellm(), "benchmarks": "none"}
+        with pytest.raises(SilicastError, match="benchmarks"):
+            read(s.written(tmp_path, "x", content), "guidellm", "h100")
+
     def test_aiperf(self, tmp_path: Path) -> None:
         row = run(read(s.written(tmp_path, "x", s.AIPERF), "aiperf", "h100", **VLLM))
         assert row.metrics["itl_mean_ms"] == 7.9
