@@ -8,41 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, final
 
 import numpy as np
 
-from silicast.composition.stepper import Run, Stepper
+from silicast.composition.stepper import Stepper
 from silicast.core.numerics import I64
 from silicast.serving.records import Records
 from silicast.serving.scheduler import Group, Scheduler, Sequences, StepPlan
 from silicast.serving.speculation import Acceptance
+from silicast.serving.work import Work
 
 Role = Literal["", "prefill", "decode"]
 """What a replica does; "" = both."""
 NOTHING: I64 = np.zeros(0, dtype=np.int64)
 FIRST_LEAP = 2
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A step or a stretch that is under way.
-
-    Attributes:
-        plans: of each group.
-        run: of a stretch; None = one step.
-        steps: that will be taken of it.
-        queues: sequences that run and wait, and blocks in use, as it began.
-    """
-
-    plans: list[StepPlan]
-    start_ns: int
-    end_ns: int
-    run: Run | None = None
-    steps: int = 1
-    queues: tuple[int, int, int] = (0, 0, 0)
 
 
 @final
@@ -83,16 +64,29 @@ class Replica:
         self._handed: dict[int, tuple[Group, int]] = {}
         self._joining: deque[tuple[Group, int]] = deque()
         self._arrived: deque[tuple[int, int, Group]] = deque()
-        self._work: deque[_Work] = deque()
+        self._work: deque[Work] = deque()
         self._ended: list[tuple[Group, int]] = []
         self._token_ns = np.zeros(len(goals), dtype=np.int64)
         self.outstanding = 0
         self.seen_ns = 0
+        self.begun = 0
 
     @property
     def next_ns(self) -> int:
         """When the oldest step under way ends; -1 = none is."""
         return self._work[0].end_ns if self._work else -1
+
+    @property
+    def under_way(self) -> Work | None:
+        """The oldest step or stretch; None = nothing runs."""
+        return self._work[0] if self._work else None
+
+    def retime(self, start_ns: I64, end_ns: I64) -> None:
+        """The steps under way, the only ones, run at another pace: their new times."""
+        work = self._work[0]
+        if work.run is None:
+            self.stepper.retime(int(start_ns[0]), int(end_ns[0]))
+        self._work[0] = work.retimed(start_ns, end_ns)
 
     def arrive(self, request: int, now_ns: int, *, passed: bool = False) -> None:
         """A request comes to the engine; its group is the one with the fewest sequences.
@@ -156,7 +150,7 @@ class Replica:
         while self.ready and self._begin(now_ns, until_ns):
             pass
 
-    def _last_start_ns(self, work: _Work) -> int:
+    def _last_start_ns(self, work: Work) -> int:
         return work.start_ns if work.run is None else int(work.run.start_ns[work.steps - 1])
 
     def _release(self) -> None:
@@ -195,6 +189,7 @@ class Replica:
         else:
             self._work.append(self._step(plans, decided_ns))
         self._work[-1] = replace(self._work[-1], queues=self._queues())
+        self.begun += 1
         return True
 
     def _join(self) -> None:
@@ -220,7 +215,7 @@ class Replica:
 
         return max(range(len(plans)), key=load)
 
-    def _step(self, plans: list[StepPlan], decided_ns: int) -> _Work:
+    def _step(self, plans: list[StepPlan], decided_ns: int) -> Work:
         own, chosen = self.sequences, self._heaviest(plans)
         plan = plans[chosen]
         prefill = [(new, int(own.cached[request]) + new) for request, new in plan.prefill]
@@ -238,9 +233,9 @@ class Replica:
         if self.stepper.in_flight > 1:
             for each, group in zip(plans, self.groups, strict=True):
                 group.flying.update(each.decode, (pair[0] for pair in each.prefill))
-        return _Work(plans, step.start_ns, step.end_ns)
+        return Work(plans, step.start_ns, step.end_ns)
 
-    def _stretch(self, plans: list[StepPlan], until_ns: int) -> _Work:
+    def _stretch(self, plans: list[StepPlan], until_ns: int) -> Work:
         """Decode steps until something is to be decided."""
         own, stepper = self.sequences, self.stepper
         most = 1 << 40
@@ -268,7 +263,7 @@ class Replica:
                 rows = np.array(each.decode)
                 most = min(most, max(group.steps_to_full(rows, most), 1))
         run = stepper.run(cached, most, elsewhere)
-        return _Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most)
+        return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most)
 
     def _cut(self, now_ns: int, group: Group, *, passed: bool = False) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now."""
@@ -287,7 +282,7 @@ class Replica:
             end_ns = int(work.run.end_ns[steps - 1])
             self._work[-1] = replace(work, steps=steps, end_ns=end_ns)
 
-    def _results(self, work: _Work) -> list[tuple[Group, int]]:
+    def _results(self, work: Work) -> list[tuple[Group, int]]:
         """What a step brings; returns the sequences that ended."""
         own, records, ended = self.sequences, self._records, []
         self._log(work)
@@ -381,12 +376,7 @@ class Replica:
             sum(group.limits.blocks - group.free for group in groups),
         )
 
-    def _log(self, work: _Work) -> None:
-        decoding = sum(len(plan.decode) for plan in work.plans)
-        prompts = [pair for plan in work.plans for pair in plan.prefill]
-        filling = sum(new for _, new in prompts)
-        cached = self.sequences.cached
-        past = sum(int(cached[request]) for request, _ in prompts)
-        there = sum(int(cached[plan.decode].sum()) for plan in work.plans if plan.decode)
+    def _log(self, work: Work) -> None:
+        decoding, filling, *there = work.counts(self.sequences.cached)
         row = (self.number, work.start_ns, work.end_ns, work.steps, decoding, filling)
-        self._records.log.rows.append((*row, *work.queues, len(prompts), past, there))
+        self._records.log.rows.append((*row, *work.queues, *there))

@@ -133,39 +133,68 @@ class Simulation:
         Args:
             stop: asked now and then with the time in ns; True = leave the rest undone.
         """
-        events, requests, ends = self._events, self.requests, 0
+        events, ends = self._events, 0
         while True:
             self._open()
             if not events:
                 break
             now, kind, number = heapq.heappop(events)
-            if kind == _DONE:
-                self._answered(number, now)
-            elif kind == _SEND:
-                self._ready_to_send(number, now)
-            elif kind == _ARRIVE:
-                self.records.arrived_ns[number] = now
-                self._arrive(self._router.choose(number, self._entries), number, now)
-            elif kind == _MOVED:
-                source, target = self._moving.pop(number)
-                source.moved(number)
-                self._arrive(target, number, now)
-                self._wake(source, now)  # it has room again
-            elif kind == _WAKE:
-                replica = self.replicas[number]
-                replica.wake(now, self._next_arrival_ns())
-                self._push(replica)
-            else:
-                replica = self.replicas[number]
-                if replica.next_ns != now:
-                    continue  # the stretch was cut
-                self._ended = (now, number)
-                replica.end(now, self._next_arrival_ns())
-                self._push(replica)
+            if self._take(now, kind, number):
                 ends += 1
                 if stop is not None and ends % ASKED_EVERY == 0 and stop(now):
                     self.records.end_ns = now
                     return self.records
+        return self.close()
+
+    @property
+    def next_ns(self) -> int:
+        """Time of the next event; -1 = there is none."""
+        self._open()
+        return self._events[0][0] if self._events else -1
+
+    def advance(self) -> None:
+        """Takes the next event."""
+        self._take(*heapq.heappop(self._events))
+
+    def reschedule(self, replica: Replica) -> None:
+        """The step under way of a replica ends at another time than before."""
+        self._push(replica)
+
+    def _take(self, now: int, kind: int, number: int) -> bool:
+        """What an event changes; True = a step ended."""
+        if kind == _DONE:
+            self._answered(number, now)
+        elif kind == _SEND:
+            self._ready_to_send(number, now)
+        elif kind == _ARRIVE:
+            self.records.arrived_ns[number] = now
+            self._arrive(self._router.choose(number, self._entries), number, now)
+        elif kind == _MOVED:
+            source, target = self._moving.pop(number)
+            source.moved(number)
+            self._arrive(target, number, now)
+            self._wake(source, now)  # it has room again
+        elif kind == _WAKE:
+            replica = self.replicas[number]
+            replica.wake(now, self._next_arrival_ns())
+            self._push(replica)
+        else:
+            replica = self.replicas[number]
+            if replica.next_ns != now:
+                return False  # the stretch was cut
+            self._ended = (now, number)
+            replica.end(now, self._next_arrival_ns())
+            self._push(replica)
+            return True
+        return False
+
+    def close(self) -> Records:
+        """What was observed, when there are no more events.
+
+        Raises:
+            SilicastError: a request was not answered.
+        """
+        requests = self.requests
         unanswered = int((self.records.done_ns < 0).sum())
         if unanswered:
             raise SilicastError(

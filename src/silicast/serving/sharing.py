@@ -1,0 +1,123 @@
+"""How fast steps of several engines run while they share a device.
+
+Between two events each step progresses at a rate of its own: what it would take alone over what it
+takes now. A step keeps the device busy for a share b of its time (the rest is the host's) and is
+slowed by s while the device works for it, so that it takes (1 - b) + b s times as long; how much
+others slow it depends on how often they are there, which depends on how slow they are: rates are
+the fixed point of both.
+
+Rates are whole numbers of :data:`UNIT`, rounded down, and progress is counted in the same unit, so
+that work is conserved exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from silicast.composition.concurrency import slowdown
+from silicast.composition.step_needs import Needs
+
+UNIT = 1 << 16
+"""Progress of a nanosecond of work that nothing slows."""
+ROUNDS = 64
+
+
+@final
+@dataclass(frozen=True)
+class Load:
+    """What one engine does with the device.
+
+    Attributes:
+        busy: share of its step's time in which the device works; 0 = nothing runs.
+        needs: shares of the whole device's cores, memory bandwidth and links meanwhile.
+    """
+
+    busy: float = 0.0
+    needs: Needs = (1.0, 1.0, 0.0)
+
+
+class Law(ABC):
+    """How work on one device slows other work down."""
+
+    @abstractmethod
+    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+        """Of the device's work of each engine, at least 1.
+
+        Args:
+            present: share of the time in which each has work on the device.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Slices(Law):
+    """One at a time, in turns.
+
+    Attributes:
+        weights: of each engine's turns.
+        overhead: time of a switch over that of a turn.
+
+    >>> rates(Slices((1.0, 1.0)), [Load(1.0), Load(1.0)]) == [UNIT // 2, UNIT // 2]
+    True
+    >>> rates(Slices((1.0, 1.0)), [Load(0.4), Load()]) == [UNIT, UNIT]
+    True
+    """
+
+    weights: tuple[float, ...]
+    overhead: float = 0.0
+
+    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+        """See :class:`Law`."""
+        found = []
+        for own, weight in enumerate(self.weights):
+            others = [each for each in range(len(loads)) if each != own]
+            turns = math.fsum(present[each] * self.weights[each] / weight for each in others)
+            alone = math.prod(1.0 - present[each] for each in others)
+            found.append((1.0 + turns) * (1.0 + self.overhead * (1.0 - alone)))
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class Together(Law):
+    """All at once: by the one law of :mod:`~silicast.composition.concurrency`.
+
+    >>> full = Load(1.0, (1.0, 0.5, 0.0))
+    >>> rates(Together(), [full, full]) == [UNIT // 2, UNIT // 2]
+    True
+    >>> rates(Together(), [Load(1.0, (0.4, 0.3, 0.0)), Load(1.0, (0.6, 0.7, 0.0))]) == [UNIT] * 2
+    True
+    """
+
+    def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
+        """See :class:`Law`."""
+        found = []
+        for own, load in enumerate(loads):
+            others = [each for each in range(len(loads)) if each != own]
+            totals = (
+                need + math.fsum(present[each] * loads[each].needs[place] for each in others)
+                for place, need in enumerate(load.needs)
+            )
+            beside = max((present[each] for each in others), default=0.0)
+            found.append(slowdown(totals) if beside > 0.0 else 1.0)
+        return found
+
+
+def rates(law: Law, loads: Sequence[Load]) -> list[int]:
+    """The rate of each engine, in :data:`UNIT`."""
+    busy = [load.busy for load in loads]
+    slower = [1.0] * len(loads)
+    for _ in range(ROUNDS):
+        longer = [1.0 + b * (s - 1.0) for b, s in zip(busy, slower, strict=True)]
+        present = [b * s / each for b, s, each in zip(busy, slower, longer, strict=True)]
+        found = law.slowdowns(present, loads)
+        if found == slower:
+            break
+        slower = found
+    return [
+        max(math.floor(UNIT / (1.0 + b * (s - 1.0))), 1) for b, s in zip(busy, slower, strict=True)
+    ]
