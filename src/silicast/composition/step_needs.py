@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import final
 
-import numpy as np
-
 from silicast.composition.call_values import remember
 from silicast.composition.step import StepModel
 from silicast.composition.step_tables import REMEMBERED, middle_state

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from silicast.report.colocation import colocation_parts
 from silicast.report.numbers import Shown, duration, percent, rounded, split_metric
 from silicast.report.tables import listing
 
@@ -70,6 +71,8 @@ class LatencyTable:
 def serving_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     """Tables and lines of an answer, above what all answers say."""
     metrics = answer["metrics"]
+    if "colocation" in answer["why"]:
+        return colocation_parts(answer)
     parts: list[RenderableType] = [LatencyTable(metrics), Text(""), rates_table(metrics), Text("")]
     return [*parts, *(Text(line) for line in serving_lines(answer))]
 

@@ -110,6 +110,10 @@ class Served:
             self._first = self._current.records
         return self._current.run()
 
+    def observe(self, records: Records) -> None:
+        """Notes the first run where something else has simulated it."""
+        self._first = records
+
     def metrics_of(self, records: Records) -> dict[str, float]:
         """Every metric of a run."""
         found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
+from silicast.composition.paced import Pace
 from silicast.composition.step import step_model
 from silicast.composition.step_prices import StepPrices
 from silicast.composition.step_tables import one_state
@@ -61,10 +62,19 @@ class Simulated:
 
     Args:
         simulate: the same requests on replicas of these kinds, one a replica of the fleet.
+        again: the same at another pace; None = by ``simulate``.
+        further: errors of the pace of all steps, by name, log sd.
     """
 
-    def __init__(self, fleet: Fleet, simulate: Callable[[Sequence[ReplicaSpec]], Records]) -> None:
-        self._fleet, self._simulate = fleet, simulate
+    def __init__(
+        self,
+        fleet: Fleet,
+        simulate: Callable[[Sequence[ReplicaSpec]], Records],
+        again: Callable[[Pace], Records] | None = None,
+        further: Mapping[str, float] | None = None,
+    ) -> None:
+        self._fleet, self._further = fleet, further or {}
+        self._again = again or (lambda pace: simulate([paced(spec, pace) for spec in fleet.specs]))
         self.records = simulate(fleet.specs)
         self._consists = Consists(self.records, fleet.entry.spec)
         self._weights = self._consists.weights()
@@ -113,6 +123,8 @@ class Simulated:
         """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
         parts = [self._steps[kind], *self._beside.get(kind, ())]
         found = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
+        if self._further:
+            found = replace(found, loadings={**found.loadings, **self._further})
         accepted = self._accepted
         if accepted is None or kind != "decode" or not accepted.log_sd:
             return found
@@ -121,12 +133,7 @@ class Simulated:
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
         found = intervals(
-            self.records,
-            self._consists,
-            self.error,
-            metrics_of,
-            lambda pace: self._simulate([paced(spec, pace) for spec in self._fleet.specs]),
-            self.bound(),
+            self.records, self._consists, self.error, metrics_of, self._again, self.bound()
         )
         if (accepted := self._accepted) is not None and ACCEPTANCE in found:
             length, most = found[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
@@ -191,7 +198,7 @@ class Simulated:
 
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
-        tree = why_tree(self._part())
+        tree = why_tree(self.part())
         tree["tiers"] = self._tiers()
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
@@ -214,7 +221,7 @@ class Simulated:
         tree |= calibrated_by(entry.machine.evidence, ops, entry.engine, "serving")
         return tree
 
-    def _part(self) -> Part:
+    def part(self) -> Part:
         """A replica's time from the first request to the last token."""
         records = self.records
         span_ns = records.end_ns - int(records.sent_ns[records.finished].min())

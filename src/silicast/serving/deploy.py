@@ -47,11 +47,18 @@ def launched_tokens(deployment: Deployment, expected: Expected, sequences: int) 
     return launch.tokens(expected.prompt_tokens, sequences)
 
 
-def limits_of(deployment: Deployment, expected: Expected | None = None, **stated: Any) -> Limits:
+def limits_of(
+    deployment: Deployment,
+    expected: Expected | None = None,
+    *,
+    memory_share: float = 1.0,
+    **stated: Any,
+) -> Limits:
     """The limits with which a deployment's engine starts each group of ranks.
 
     Args:
         expected: the traffic it is launched for; None = not known.
+        memory_share: of the memory that the engine would fill if it were alone on its devices.
         stated: fields of :class:`~silicast.serving.scheduler.Limits` that are set, by name.
 
     Raises:
@@ -72,6 +79,8 @@ def limits_of(deployment: Deployment, expected: Expected | None = None, **stated
     blocks = stated.pop("blocks", 0) or table.blocks
     if not blocks:
         share = _share(table, board, deployment, tokens)
+        if memory_share < 1.0:
+            share = (share or memory.usable_fraction) * memory_share
         layout = KvLayout.of(deployment)
         blocks = blocks_of(deployment, layout, tokens, min(sequences, tokens), share)
     if blocks < 1:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import msgspec
 
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleets import fleet_of
 from silicast.scenario.served import Served
@@ -31,10 +31,15 @@ class ServingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        if scenario.raw.colocation is not None:
+            from silicast.scenario.colocated import answer_of
+
+            return answer_of(scenario)
         return prepared(scenario).answer()
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
+        refuse_unmodelled(scenario, "colocation")
         served = prepared(scenario).served
         served.simulate()
         return served.trace()
