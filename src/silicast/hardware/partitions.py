@@ -150,7 +150,9 @@ def isolated(device: Device, profile: Profile) -> Device:
         if level.scope == "core"
         else replace(
             level,
-            capacity_bytes=profile.gib * GIB if name == "dram" else level.capacity_bytes * part,
+            capacity_bytes=min(profile.gib * GIB, level.capacity_bytes)
+            if name == "dram"
+            else level.capacity_bytes * part,
             bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * part,
             peak_bytes_per_s=level.peak_bytes_per_s * part,
         )
