@@ -245,6 +245,9 @@ POLICY_SWITCHES = (
     "reserve_full_isl",
     "watermark",
     "max_wait_tokens",
+    "preferred_batch_size",
+    "max_queue_delay_us",
+    "instance_count",
 )
 """Switches that the scheduling policies read, as they are."""
 

@@ -187,7 +187,7 @@ class Served:
                 "block_tokens": spec.layout.block_tokens,
             },
         }
-        if len(self.fleet.pools) == 1:
+        if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
             knee = estimated_knee(spec, self.requests, self.replicas)
             found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}

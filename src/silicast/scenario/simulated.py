@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.composition.breakdown import Breakdown
 from silicast.composition.paced import Pace
+from silicast.composition.pass_prices import PassPrices
 from silicast.composition.step import step_model
 from silicast.composition.step_prices import StepPrices
 from silicast.composition.step_tables import one_state
@@ -86,6 +87,9 @@ class Simulated:
             own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
             if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
                 prices = pool.spec.prices
+                if isinstance(prices, PassPrices):
+                    self._breakdowns[kind] = _passes(prices, mix)
+                    continue
                 if isinstance(prices, SpeculativePrices):
                     self._beside[kind] = _drafts(prices, mix)
                     mix = prices.verifying(mix)
@@ -190,11 +194,15 @@ class Simulated:
         """Of a step, on the quickest pool that has not the role ``unless``."""
         state, found = one_state(prefill, cached, -1), []
         for pool in self._fleet.pools:
-            if pool.spec.role != unless:
+            if isinstance(pool.spec.prices, PassPrices):
+                if prefill:
+                    step = pool.spec.prices.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
+                    found.append(step.bound_ps * 1e-9)
+            elif pool.spec.role != unless:
                 model = step_model(pool.deployment)
                 step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
                 found.append(step.bound_ps * 1e-9)
-        return min(found)
+        return min(found, default=0.0)
 
     def why(self) -> dict[str, Any]:
         """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
@@ -247,6 +255,14 @@ class Simulated:
     def _named(self) -> Mapping[str, Prediction]:
         """Kinds of steps, for what makes them uncertain."""
         return {f"{kind}_steps": each for kind, each in self._steps.items()}
+
+
+def _passes(prices: PassPrices, mix: Mix) -> Breakdown:
+    """Passes of a mix, all as the commonest of them."""
+    states, heaviest = mix.states, int(np.argmax(mix.weights))
+    first, last = states.prefill_offsets[heaviest : heaviest + 2].tolist()
+    tokens = int(states.prefill_kv[first:last].max())
+    return prices.breakdown(last - first, tokens, float(mix.weights.sum()))
 
 
 def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:

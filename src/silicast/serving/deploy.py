@@ -7,6 +7,7 @@ from typing import Any, final
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import BoardTable, ServingTable
+from silicast.composition.pass_prices import pass_prices
 from silicast.composition.step_prices import step_prices
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout, blocks_of
@@ -108,10 +109,10 @@ def replica_spec(
         SilicastError: the engine does not serve, or the model does not fit.
     """
     table = _table(deployment)
-    host = deployment.machine.host.factor
+    host, policy = deployment.machine.host.factor, scheduler_named(table.policy)
     return ReplicaSpec(
-        prices=step_prices(deployment),
-        policy=scheduler_named(table.policy),
+        prices=pass_prices(deployment) if policy.one_pass else step_prices(deployment),
+        policy=policy,
         limits=limits_of(deployment, expected, **limits),
         layout=KvLayout.of(deployment),
         groups=deployment.plan.attention_dp,

@@ -74,6 +74,8 @@ class Group:
         holding: no tokens of prompts in the next step, as the groups have agreed.
         free: blocks that can be had: unused ones, and cached ones to which nobody refers.
         prefix: what earlier requests left; None = nothing is kept.
+        now_ns: when something is decided; ``came_ns``: when requests came. Only for policies that
+            ask for the time.
     """
 
     def __init__(self, sequences: Sequences, layout: KvLayout, limits: Limits) -> None:
@@ -84,6 +86,8 @@ class Group:
         self.flying: set[int] = set()
         self.holding = False
         self.free = limits.blocks
+        self.now_ns = 0
+        self.came_ns: dict[int, int] = {}
         self.prefix: PrefixCache | None = None
         if limits.prefix_caching:
             self.prefix = PrefixCache(sequences.content, sequences.prompt, layout)

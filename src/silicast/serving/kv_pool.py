@@ -58,6 +58,8 @@ class KvLayout:
             if abs(found - line) > max(unit // 100, 1) and last - first > size:
                 knots[middle] = found
                 open_spans += [(first, middle), (middle, last)]
+        if not unit:  # nothing is kept: of a model that generates nothing
+            return KvLayout(size, 1, np.array([0, size, LONGEST]), np.zeros(3, dtype=np.int64))
         lengths = sorted(knots)
         if all(knots[each] == token * each for each in lengths):
             lengths = [0, LONGEST]

@@ -61,6 +61,7 @@ class Replica:
         self._finish, self.role, self._hand_over = finish, role, hand_over
         self._accepted = accepted
         self._lockstep = self.schedulers[0].together() if len(self.groups) > 1 else None
+        self._timed = any(each.timed for each in schedulers)
         self._handed: dict[int, tuple[Group, int]] = {}
         self._joining: deque[tuple[Group, int]] = deque()
         self._arrived: deque[tuple[int, int, Group]] = deque()
@@ -75,6 +76,12 @@ class Replica:
     def next_ns(self) -> int:
         """When the oldest step under way ends; -1 = none is."""
         return self._work[0].end_ns if self._work else -1
+
+    @property
+    def ask_ns(self) -> int:
+        """When to wake it though nothing happens: a policy waits for more; -1 = never."""
+        asked = [each.ask_ns for each in self.schedulers if each.ask_ns >= 0]
+        return min(asked) if asked and not self._work else -1
 
     @property
     def under_way(self) -> Work | None:
@@ -162,12 +169,17 @@ class Replica:
     def _begin(self, decided_ns: int, until_ns: int) -> bool:
         """Decides and starts the next step; False if there is nothing to run."""
         while self._arrived and self._arrived[0][0] <= decided_ns:
-            _, request, group = self._arrived.popleft()
+            came_ns, request, group = self._arrived.popleft()
+            if self._timed:
+                group.came_ns[request] = came_ns
             if self.role == "decode":
                 self._joining.append((group, request))
             else:
                 group.waiting.append(request)
         self._join()
+        if self._timed:
+            for each in self.groups:
+                each.now_ns = decided_ns
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
         if self._lockstep is not None:

@@ -64,13 +64,19 @@ class Scheduler(ABC):
     Attributes:
         name: by which engine files ask for it.
         in_order: a new arrival changes nothing while others wait before it.
+        timed: it needs the time, ``now_ns`` and ``came_ns`` of its group.
+        one_pass: a step is a whole pass of a static graph, and answers its requests.
+        ask_ns: when it wants to be asked again though nothing happens; -1 = never.
     """
 
     name: ClassVar[str]
     in_order: bool = True
+    timed: ClassVar[bool] = False
+    one_pass: ClassVar[bool] = False
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        self.ask_ns = -1
         self._preempted = False
         self._watched: tuple[int, int] | None = None
 

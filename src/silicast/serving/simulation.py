@@ -255,6 +255,8 @@ class Simulation:
     def _push(self, replica: Replica) -> None:
         if replica.next_ns >= 0:
             heapq.heappush(self._events, (replica.next_ns, _END, replica.number))
+        elif replica.ask_ns >= 0:
+            heapq.heappush(self._events, (replica.ask_ns, _WAKE, replica.number))
 
     def _ready_to_send(self, request: int, now_ns: int) -> None:
         limit = self.requests.concurrency

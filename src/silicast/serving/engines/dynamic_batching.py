@@ -1,0 +1,76 @@
+"""Dynamic batching in front of a static graph: whoever waits forms the next pass.
+
+Source: Triton Inference Server, dynamic_batch_scheduler.cc (GetDynamicBatch) and its documentation
+of ``dynamic_batching``. One pass runs at a time; when it has ended, those that wait form the next,
+in order of arrival, up to ``max_num_seqs`` (``max_batch_size``).
+
+- ``preferred_batch_size``: a number, or several as "4,8": the largest that can be formed runs at
+  once.
+- ``max_queue_delay_us`` (0 by default): a batch that is neither of a preferred size nor full waits
+  until its oldest request has waited so long; 0 = whatever waits runs.
+
+``instance_count`` is 1: copies of a graph that run beside each other are not modelled.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+
+
+@register
+@final
+class DynamicBatching(Scheduler):
+    """Batches by size and patience."""
+
+    name: ClassVar[str] = "dynamic-batching"
+    timed: ClassVar[bool] = True
+    one_pass: ClassVar[bool] = True
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        options = group.limits.options
+        self._preferred = _sizes(options.get("preferred_batch_size", ""), group.limits.sequences)
+        self._delay_ns = round(self.number("max_queue_delay_us", 0.0) * 1e3)
+        if self.number("instance_count", 1.0) != 1.0:
+            raise SilicastError(
+                "not yet: several copies of a graph on one device",
+                kind="not_yet",
+                field="engine.options.instance_count",
+            )
+
+    def schedule(self) -> StepPlan:
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        group, plan, self.ask_ns = self.group, self.empty(), -1
+        if group.running or not group.waiting:
+            return plan
+        count = min(len(group.waiting), group.limits.sequences)
+        formed = [size for size in self._preferred if size <= count]
+        if formed:
+            count = formed[-1]
+        elif count < group.limits.sequences and self._delay_ns:
+            due_ns = group.came_ns[group.waiting[0]] + self._delay_ns
+            if group.now_ns < due_ns:
+                self.ask_ns = due_ns
+                return plan
+        for _ in range(count):
+            request = group.waiting[0]
+            self.admit(plan, int(group.sequences.todo[request]))
+        return plan
+
+
+def _sizes(stated: float | str, most: int) -> list[int]:
+    """Preferred sizes in ascending order."""
+    try:
+        found = sorted({int(each) for each in str(stated).split(",") if each.strip()})
+    except ValueError:
+        found = [0]
+    if found and not 1 <= found[0] <= found[-1] <= most:
+        raise SilicastError(
+            f"expected sizes from 1 to {most}, found {str(stated)[:40]!r}",
+            field="engine.options.preferred_batch_size",
+            hint='one number, or several as "4,8"',
+        )
+    return found
