@@ -93,7 +93,10 @@ class ServingCase:
         return self.simulation().run()
 
 
-def random_case(seed: int, policies: Sequence[str] = tuple(policies())) -> ServingCase:
+GENERATE = tuple(name for name in policies() if not scheduler_named(name).one_pass)
+
+
+def random_case(seed: int, policies: Sequence[str] = GENERATE) -> ServingCase:
     """Traffic, limits and engine of one simulation."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 60))

@@ -24,7 +24,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.workload.eager import Framework
 
-ONE_PASS = "a static graph answers in one pass: nothing is decoded"
+DECODES = "a static graph answers in one pass: nothing is decoded"
 
 
 @final
@@ -60,7 +60,7 @@ class PassPrices:
     ) -> StepPrice:
         """One pass; raises SilicastError where something is to be decoded."""
         if len(decode_kv) or elsewhere >= 0:
-            raise SilicastError(ONE_PASS, field="workload.output_len", hint="output_len = 1")
+            raise SilicastError(DECODES, field="workload.output_len", hint="output_len = 1")
         found = self.of(len(prefill), max(total for _, total in prefill))
         times = found.times
         return StepPrice(
@@ -70,9 +70,9 @@ class PassPrices:
             found.clock_hz,
         )
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:  # noqa: ARG002
         """Raises SilicastError: nothing is decoded."""
-        raise SilicastError(ONE_PASS, field="workload.output_len", hint="output_len = 1")
+        raise SilicastError(DECODES, field="workload.output_len", hint="output_len = 1")
 
     def breakdown(self, batch: int, tokens: int, passes: float) -> Breakdown:
         """Where the time of so many passes goes, all like one."""

@@ -168,18 +168,15 @@ class Replica:
 
     def _begin(self, decided_ns: int, until_ns: int) -> bool:
         """Decides and starts the next step; False if there is nothing to run."""
+        if self._timed:
+            self._tell_time(decided_ns)
         while self._arrived and self._arrived[0][0] <= decided_ns:
-            came_ns, request, group = self._arrived.popleft()
-            if self._timed:
-                group.came_ns[request] = came_ns
+            _, request, group = self._arrived.popleft()
             if self.role == "decode":
                 self._joining.append((group, request))
             else:
                 group.waiting.append(request)
         self._join()
-        if self._timed:
-            for each in self.groups:
-                each.now_ns = decided_ns
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
         if self._lockstep is not None:
@@ -203,6 +200,12 @@ class Replica:
         self._work[-1] = replace(self._work[-1], queues=self._queues())
         self.begun += 1
         return True
+
+    def _tell_time(self, now_ns: int) -> None:
+        for group in self.groups:
+            group.now_ns = now_ns
+        for came_ns, request, group in self._arrived:
+            group.came_ns[request] = came_ns
 
     def _join(self) -> None:
         """Sequences whose prompts were computed elsewhere run as soon as there is room."""

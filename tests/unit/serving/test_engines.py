@@ -20,7 +20,8 @@ from silicast.serving.scheduler import (
 )
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 
-POLICIES = policies()
+POLICIES = [name for name in policies() if not scheduler_named(name).one_pass]
+"""What answers in one pass has laws of its own, in test_dynamic_batching.py."""
 
 
 @pytest.mark.parametrize("policy", POLICIES)

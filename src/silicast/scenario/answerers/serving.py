@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import msgspec
 
+from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
@@ -81,8 +82,30 @@ def prepared(scenario: Scenario) -> Prepared:
     cluster = scenario.raw.cluster
     price = cluster.price_per_gpu_hour if cluster else None
     served = Served(fleet, requests, work.slo, price)
-    said = [*warnings, *traffic.remarks, *_too_long(served)]
+    _check_generates(served)
+    said = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
     return Prepared(served, said)
+
+
+def _check_generates(served: Served) -> None:
+    """Refuses outputs of what answers in one pass."""
+    longest = int(served.requests.output_tokens.max())
+    one_pass = served.spec.policy.one_pass
+    if longest > 1 and (one_pass or not served.deployment.model.causal):
+        name = served.deployment.engine.name if one_pass else served.deployment.model.name
+        raise SilicastError(
+            f"{name} answers a request in one pass, and is asked for {longest} tokens",
+            field="workload.output_len",
+            hint="output_len = 1",
+        )
+
+
+def _of_passes(served: Served) -> list[str]:
+    """What a reader must know of passes that an engine does not run with layers of its own."""
+    engine = served.deployment.engine
+    return (
+        [f"{engine.name}: {text}" for text in engine.caveats] if served.spec.policy.one_pass else []
+    )
 
 
 def _too_long(served: Served) -> list[str]:

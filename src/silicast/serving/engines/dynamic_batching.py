@@ -63,8 +63,9 @@ class DynamicBatching(Scheduler):
 
 def _sizes(stated: float | str, most: int) -> list[int]:
     """Preferred sizes in ascending order."""
+    words = stated if isinstance(stated, str) else f"{stated:g}"
     try:
-        found = sorted({int(each) for each in str(stated).split(",") if each.strip()})
+        found = sorted({int(each) for each in words.split(",") if each.strip()})
     except ValueError:
         found = [0]
     if found and not 1 <= found[0] <= found[-1] <= most:
