@@ -24,8 +24,11 @@ IDS = [
 ]
 MANIFEST: dict[str, Any] = tomllib.loads((FOLDER / "manifest.toml").read_text(encoding="utf-8"))
 FILES = sorted(path.name for path in FOLDER.glob("*.toml") if path.name != "manifest.toml")
-ANSWERED = ("i1_1.toml", "i1_2.toml", "i1_3.toml")
-"""Dense models on one node: what the models here can answer."""
+ANSWERED = (
+    *("i1_1.toml", "i1_2.toml", "i1_3.toml"),
+    *("i4_1.toml", "i4_1_mps.toml", "i4_1_mig.toml"),
+)
+"""What must be answered: dense models on one node, and models that share a device."""
 
 
 def test_there_are_forty() -> None:
@@ -54,6 +57,18 @@ def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
     else:
         assert_sound(reply)
         assert load(FOLDER / name).raw.task in ("inference", "serving", "capacity")
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("i4_1")])
+def test_models_that_share_a_device_are_set_against_alone(name: str) -> None:
+    reply = reply_to(read_scenario_file(FOLDER / name), folder=FOLDER)
+    assert isinstance(reply, Answer), reply
+    for pool in ("chat", "code"):
+        alone = reply.why["colocation"]["pools"][pool]["alone"]["tpot_p99_ms"]
+        beside = reply.metrics[f"{pool}.tpot_p99_ms"].estimate
+        ratio = reply.metrics[f"{pool}.tpot_p99_ratio"]
+        assert ratio.estimate == pytest.approx(beside / alone)
+        assert ratio.estimate >= 1.0
 
 
 def lacks_its_trace(name: str) -> bool:

@@ -146,9 +146,8 @@ def _queued(device: str, concurrency: int) -> dict[str, Believed]:
 
 
 def _believed(found: ProgramPass, beside_ms: float) -> Believed:
-    latency = found.total.latency_s.times(1e3)
-    bound = found.total.bound_seconds * 1e3
-    return (*(each + beside_ms for each in (latency.estimate, latency.p05, latency.p95)), bound)
+    known, bound = found.total.latency_s.times(1e3), found.total.bound_seconds * 1e3
+    return known.estimate + beside_ms, known.p05 + beside_ms, known.p95 + beside_ms, bound
 
 
 @cache
