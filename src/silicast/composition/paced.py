@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, final
 
+import numpy as np
+
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.step_prices import RunPrice, StepPrice
 from silicast.core.numerics import I64
@@ -110,4 +112,57 @@ class PacedPrices:
             stages_s=found.stages_s * by,
             waits_s=found.waits_s * by,
             work_s=found.work_s * by,
+        )
+
+
+@final
+class SlowerPrices:
+    """The slower of two prices of each step.
+
+    A part of a device is no quicker than the device, whatever kernels a library is predicted to
+    choose on either.
+
+    Args:
+        own: whose host work, clock and gaps count; ``least``: that no step is quicker than.
+    """
+
+    def __init__(self, own: Prices, least: Prices) -> None:
+        self._own, self._least = own, least
+
+    @property
+    def graph(self) -> StageGraph:
+        """The stage graph of a step."""
+        return self._own.graph
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the host prepares a step while the device runs the one before."""
+        return self._own.asynchronous
+
+    @property
+    def gap_s(self) -> float:
+        """Between two passes."""
+        return self._own.gap_s
+
+    def price(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+    ) -> StepPrice:
+        """See :meth:`~silicast.composition.step_prices.StepPrices.price`."""
+        own = self._own.price(prefill, decode_kv, elsewhere)
+        least = self._least.price(prefill, decode_kv, elsewhere)
+        stages = zip(own.stages_s, least.stages_s, strict=True)
+        return replace(
+            own,
+            stages_s=tuple(max(pair) for pair in stages),
+            waits_s=max(own.waits_s, least.waits_s),
+        )
+
+    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+        """See :meth:`~silicast.composition.step_prices.StepPrices.run`."""
+        own = self._own.run(decode_kv, steps, elsewhere)
+        least = self._least.run(decode_kv, steps, elsewhere)
+        return replace(
+            own,
+            stages_s=np.maximum(own.stages_s, least.stages_s),
+            waits_s=np.maximum(own.waits_s, least.waits_s),
         )

@@ -9,6 +9,7 @@ from typing import final
 import msgspec
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.paced import SlowerPrices
 from silicast.composition.step import step_model
 from silicast.composition.step_needs import StepNeeds
 from silicast.core.errors import SilicastError
@@ -155,14 +156,17 @@ def _neighbour(name: str, pool: Deployed, part: Device, memory_share: float) -> 
     if part is not own.device:
         beside = Deployment(replace(own.machine, device=part), own.model, own.plan, own.precision)
     router = LeastLoaded if pool.count > 1 else RoundRobin
+    whole = replica_spec(own)
     try:
         spec = replica_spec(beside, memory_share=memory_share)
     except SilicastError as error:
         raise error.located(f"pools.{name}") from None
+    if part is not own.device and not spec.policy.one_pass:
+        spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
     return Neighbour(
         name,
         Fleet((Pool(beside, spec, pool.count),), router),
-        Fleet((Pool(own, replica_spec(own), pool.count),), router),
+        Fleet((Pool(own, whole, pool.count),), router),
         part.cores / own.device.cores,
         part.name.removeprefix(own.device.name).strip(),
     )

@@ -1,0 +1,51 @@
+"""A part of a device is no quicker than the device, and not below its own bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.composition.paced import Prices, SlowerPrices
+from silicast.composition.step import step_model
+from silicast.composition.step_prices import StepPrices
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.hardware.partitions import fewer_cores, isolated, profiles_of
+from silicast.workload.models import find_model
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def prices(model: str, device: Device) -> Prices:
+    return StepPrices(step_model(Deployment.of(find_model(model), device, find_engine("vllm"))))
+
+
+def passes(found: Prices) -> np.ndarray:
+    prompts = [found.price([(n, n)], NONE).pass_s for n in (16, 1000)]
+    return np.array([*prompts, *found.run(np.array([100] * 8), 5).pass_s])
+
+
+@pytest.mark.parametrize("name", ["A100", "H100", "B200"])
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "Qwen3-30B-A3B"])
+def test_fewer_cores_are_no_quicker(name: str, model: str) -> None:
+    device = find_device(name)
+    whole = prices(model, device)
+    parts = [fewer_cores(device, round(device.cores * f), f"{f}") for f in (0.3, 0.75, 0.9)]
+    if name == "A100":
+        parts.append(isolated(device, profiles_of(device)[-2]))
+    for part in parts:
+        own = prices(model, part)
+        held = passes(SlowerPrices(own, whole))
+        assert (held >= passes(whole)).all()
+        assert (held >= passes(own)).all()
+        assert (passes(own) >= 0.9 * passes(whole)).all(), "or it is no part"
+
+
+def test_a_tenth_of_the_cores_takes_much_longer() -> None:
+    device = find_device("H100")
+    part = fewer_cores(device, 13, "13 SMs")
+    ratio = passes(prices("Llama-3.1-8B", part)) / passes(prices("Llama-3.1-8B", device))
+    assert ratio[1] > 5.0, "prefill is bound by the cores"
+    assert ratio[1] < 13.0
