@@ -36,7 +36,7 @@ UNMEASURED = (
     "{}, and its error is judged"
 )
 BASIS = {
-    "time_slice": "turns of equal work",
+    "time_slice": "turns on the device",
     "mps": "average shares of cores and memory bandwidth",
     "mig": "each part taken as a smaller device",
 }
@@ -136,8 +136,9 @@ def shared_of(scenario: Scenario) -> tuple[Shared, list[str]]:
         law, log_sd = Together(), known.mps.log_sd
     else:
         parts, slices = [(device, share) for share in shares], known.time_slice
-        overhead = slices.switch_s(device) / (slices.slice_us * 1e-6)
-        law, log_sd = Slices(tuple(shares), overhead), slices.log_sd
+        weights = tuple(share * len(shares) / sum(shares) for share in shares)
+        law = Slices(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
+        log_sd = slices.log_sd
         if max(shares) - min(shares) > ROUNDING:
             said.append(
                 "colocation.shares: turns of unequal length, which a scheduler above the driver "

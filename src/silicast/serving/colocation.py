@@ -77,8 +77,9 @@ class Progress:
             return True
         starts, ends = work.times
         self._starts, self._ends = starts - now_ns, ends - now_ns
-        busy = float((ends - starts).sum()) / max(int(ends[-1]) - now_ns, 1)
-        self.load = Load(min(busy, 1.0), self.tenant.needs(self.replica))
+        device_ns = float((ends - starts).sum())
+        busy = min(device_ns / max(int(ends[-1]) - now_ns, 1), 1.0)
+        self.load = Load(busy, self.tenant.needs(self.replica), device_ns / work.steps)
         return True
 
     def at_rate(self, rate: int, now_ns: int) -> bool:

@@ -34,10 +34,12 @@ class Load:
     Attributes:
         busy: share of its step's time in which the device works; 0 = nothing runs.
         needs: shares of the whole device's cores, memory bandwidth and links meanwhile.
+        step_ns: that the device works for a step, alone; 0 = much longer than a turn.
     """
 
     busy: float = 0.0
     needs: Needs = (1.0, 1.0, 0.0)
+    step_ns: float = 0.0
 
 
 class Law(ABC):
@@ -55,11 +57,12 @@ class Law(ABC):
 @final
 @dataclass(frozen=True)
 class Slices(Law):
-    """One at a time, in turns.
+    """One at a time, in turns: a step takes whole turns and ends within the last one, so that
+    short steps have shorter turns.
 
     Attributes:
-        weights: of each engine's turns.
-        overhead: time of a switch over that of a turn.
+        weights: of the lengths of each engine's turns, 1 = ``turn_ns``.
+        switch_ns: before each turn, if another one ran.
 
     >>> rates(Slices((1.0, 1.0)), [Load(1.0), Load(1.0)]) == [UNIT // 2, UNIT // 2]
     True
@@ -68,17 +71,26 @@ class Slices(Law):
     """
 
     weights: tuple[float, ...]
-    overhead: float = 0.0
+    switch_ns: float = 0.0
+    turn_ns: float = 1.0
 
     def slowdowns(self, present: Sequence[float], loads: Sequence[Load]) -> list[float]:
         """See :class:`Law`."""
+        turns = [self._turn_ns(*pair) for pair in zip(self.weights, loads, strict=True)]
         found = []
-        for own, weight in enumerate(self.weights):
+        for own, turn in enumerate(turns):
             others = [each for each in range(len(loads)) if each != own]
-            turns = math.fsum(present[each] * self.weights[each] / weight for each in others)
+            waits = math.fsum(present[each] * (turns[each] + self.switch_ns) for each in others)
             alone = math.prod(1.0 - present[each] for each in others)
-            found.append((1.0 + turns) * (1.0 + self.overhead * (1.0 - alone)))
+            found.append(1.0 + (waits + (1.0 - alone) * self.switch_ns) / turn)
         return found
+
+    def _turn_ns(self, weight: float, load: Load) -> float:
+        """Mean length of an engine's turns."""
+        longest = weight * self.turn_ns
+        if not load.step_ns:
+            return longest
+        return load.step_ns / math.ceil(load.step_ns / longest)
 
 
 @final
