@@ -24,6 +24,7 @@ from silicast.scenario.simulated import Simulated
 from silicast.scenario.tenants import Neighbour, shared_of
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
+from silicast.serving.deploy import Expected
 from silicast.serving.metrics import QUANTILES
 from silicast.serving.records import Records
 from silicast.serving.uncertainty import paced
@@ -52,12 +53,14 @@ class Colocated:
     def __init__(self, scenario: Scenario) -> None:
         work, seed = scenario.workload, scenario.raw.seed or 0
         assert isinstance(work, ServingWorkload)
-        self._shared, said = shared_of(scenario)
-        neighbours = self._shared.neighbours
         traffic = [
-            traffic_of(work, seed + place, scenario.folder) for place in range(len(neighbours))
+            traffic_of(work, seed + place, scenario.folder) for place in range(len(scenario.pools))
         ]
         self._requests = [each.requests for each in traffic]
+        longest = max(int(each.input_tokens.max()) for each in self._requests)
+        expected = Expected(longest, self._requests[0].concurrency)
+        self._shared, said = shared_of(scenario, expected)
+        neighbours = self._shared.neighbours
         self.warnings = [
             *said,
             "colocation: every pool serves the workload as stated, by a seed of its own",

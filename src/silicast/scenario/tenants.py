@@ -21,7 +21,7 @@ from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import pools_of
 from silicast.scenario.schema import ColocationTable
 from silicast.serving.colocation import Colocation, Tenant
-from silicast.serving.deploy import replica_spec
+from silicast.serving.deploy import Expected, replica_spec
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -97,8 +97,11 @@ class Shared:
         return Colocation(tenants, self.law).run()
 
 
-def shared_of(scenario: Scenario) -> tuple[Shared, list[str]]:
+def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]]:
     """The models of a scenario with ``colocation``, and what was assumed.
+
+    Args:
+        expected: the traffic that each engine is launched for.
 
     Raises:
         SilicastError: pools that cannot share devices, shares that do not add up, a model that
@@ -145,21 +148,23 @@ def shared_of(scenario: Scenario) -> tuple[Shared, list[str]]:
                 "must give: the driver's own are equal"
             )
     found = tuple(
-        _neighbour(name, pool, *part)
+        _neighbour(name, pool, expected, *part)
         for (name, pool), part in zip(pools.items(), parts, strict=True)
     )
     return Shared(table.mode, found, law, log_sd), said
 
 
-def _neighbour(name: str, pool: Deployed, part: Device, memory_share: float) -> Neighbour:
+def _neighbour(
+    name: str, pool: Deployed, expected: Expected, part: Device, memory_share: float
+) -> Neighbour:
     own = pool.deployment
     beside = own
     if part is not own.device:
         beside = Deployment(replace(own.machine, device=part), own.model, own.plan, own.precision)
     router = LeastLoaded if pool.count > 1 else RoundRobin
-    whole = replica_spec(own)
+    whole = replica_spec(own, expected)
     try:
-        spec = replica_spec(beside, memory_share=memory_share)
+        spec = replica_spec(beside, expected, memory_share=memory_share)
     except SilicastError as error:
         raise error.located(f"pools.{name}") from None
     if part is not own.device and not spec.policy.one_pass:

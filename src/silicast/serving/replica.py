@@ -168,8 +168,7 @@ class Replica:
 
     def _begin(self, decided_ns: int, until_ns: int) -> bool:
         """Decides and starts the next step; False if there is nothing to run."""
-        if self._timed:
-            self._tell_time(decided_ns)
+        self._tell_time(decided_ns)
         while self._arrived and self._arrived[0][0] <= decided_ns:
             _, request, group = self._arrived.popleft()
             if self.role == "decode":
@@ -202,6 +201,9 @@ class Replica:
         return True
 
     def _tell_time(self, now_ns: int) -> None:
+        """For policies that ask for it."""
+        if not self._timed:
+            return
         for group in self.groups:
             group.now_ns = now_ns
         for came_ns, request, group in self._arrived:
