@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import I64
-from silicast.serving.records import Records
+from silicast.serving.metrics import kv_use, span_s
+from silicast.serving.records import NANO, Records
 from silicast.serving.replica import Replica
-from tests.property.serving_cases import ServingCase, random_case
+from silicast.serving.requests import Requests
+from silicast.serving.scheduler import Limits
+from silicast.serving.use import step_shares
+from tests.property.serving_cases import PlainPrices, ServingCase, random_case
 
 FEW, MANY = 150, 10_000
 
@@ -111,3 +115,25 @@ def test_clients_keep_their_number_in_flight() -> None:
         change = np.concatenate((np.ones(len(records.sent_ns)), -np.ones(len(records.done_ns))))
         order = np.lexsort((change, moments))  # an answer frees its client first
         assert np.cumsum(change[order]).max() <= limit
+
+
+def test_blocks_in_use_are_those_of_the_tokens() -> None:
+    """One sequence of 1,000 tokens grows to 3,999 in blocks of 16, over stretches of any length."""
+    case = ServingCase(
+        Requests.of(np.zeros(1, dtype=np.int64), np.array([1000]), np.array([3000])),
+        PlainPrices(cached_s=0.0), Limits(8, 8192, 1000),
+    )  # fmt: skip
+    found = kv_use(case.simulation().run(), [1000], [16])
+    assert found["kv_utilisation_max"] == pytest.approx(250 / 1000)
+    assert found["kv_utilisation"] == pytest.approx(0.5 * (63 + 250) / 1000, rel=0.01)
+
+
+def test_what_has_ended_runs_no_more() -> None:
+    """Little's law: of two sequences the short one is gone when the long one goes on."""
+    case = ServingCase(
+        Requests.of(np.zeros(2, dtype=np.int64), np.array([100, 100]), np.array([5, 1000])),
+        PlainPrices(), Limits(8, 8192, 1000),
+    )  # fmt: skip
+    records = case.simulation().run()
+    inside = (records.done_ns - records.scheduled_ns).sum() * NANO / span_s(records)
+    assert step_shares(records)["running_mean"] == pytest.approx(inside, rel=0.02)

@@ -1,7 +1,7 @@
 """What single groups of nodes take, as plain numbers: the leaves of prices of single steps.
 
-Values of a call are one tuple: for each member the seconds of one execution, then for each its
-share of the cores, of memory, the joules of the cores and of memory.
+Values are one tuple: the seconds of one execution, its shares of the cores and of memory, the
+joules of the cores and of memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ LENGTHS = 1 << 15
 """Lengths of one sequence that are remembered at most."""
 Flags = NDArray[np.bool_]
 Values = tuple[float, ...]
-Corners = Sequence[Values]
-"""Values at the corners of a cell, in the order of :data:`CORNERS`."""
-CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 Pairs = Sequence[tuple[int, int]]
 """(new tokens, past plus new tokens) of sequences in prefill."""
 Clocks = Callable[[int], Device]
@@ -53,20 +50,9 @@ def block_of(size: int) -> range:
     return range(low, low + width)
 
 
-def between(corners: Corners, right: float, up: float) -> Values:
-    """What lies between the corners of a cell.
-
-    >>> between(((0.0,), (1.0,), (2.0,), (3.0,)), 0.5, 0.25)
-    (1.25,)
-    """
-    left, down = 1.0 - right, 1.0 - up
-    s, t, u, v = left * down, left * up, right * down, right * up
-    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
-
-
 def values_of(call: Call, device: Device) -> F64:
-    """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
-    shares of cores and of memory, joules of the cores and of memory.
+    """What one execution of the only member of a call takes, shape (5, rows): seconds, the shares
+    of cores and of memory, joules of the cores and of memory.
     """
     times = call.times
     assert isinstance(times, KernelTimes)
@@ -81,26 +67,23 @@ def values_of(call: Call, device: Device) -> F64:
 
 @final
 class CallValues:
-    """Values of one group of nodes by the full model.
+    """Values of nodes with the same op by the full model.
 
     Args:
         timer: prices them.
-        members: places of the nodes.
+        members: places of the nodes, one of which is evaluated.
         device: clocks.
     """
 
     def __init__(
         self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
     ) -> None:
-        self.timer, self.group, self.members = timer, group, tuple(members)
+        self.timer, self.group, self.members = timer, group, tuple(members[:1])
         self._device = device
-        self._counts = np.array([timer.nodes[index].count for index in members])
+        self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
-        self._expected: list[I64] = []
-        self._rows: dict[bytes, int] = {}
-        self._found: dict[int, F64] = {}
 
     def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape
@@ -120,25 +103,7 @@ class CallValues:
         device, boosted = self._device(place), self._last[1]
         return values_of(self.timer.slowed(boosted, device) if place else boosted, device).T
 
-    def of_one(self, place: int, prefill: Pairs, cached: I64) -> Values:
-        """Of one state."""
-        return tuple(self.of(place, [prefill], [cached])[0].tolist())
-
-    def expect(self, decodes: Sequence[I64]) -> None:
-        """States of decode alone that are asked for next; the first that is has all evaluated."""
-        self._expected, self._found = list(decodes), {}
-        self._rows = {cached.tobytes(): row for row, cached in enumerate(decodes)}
-
-    def of_decode(self, place: int, cached: I64) -> Values:
-        """Of one state of decode alone."""
-        row = self._rows.get(cached.tobytes())
-        if row is None:
-            return self.of_one(place, (), cached)
-        if place not in self._found:
-            self._found[place] = self.of(place, [()] * len(self._expected), self._expected)
-        return tuple(self._found[place][row].tolist())
-
-    def near(self, found: F64, exact: F64, rest_s: float, tolerance: float) -> Flags:
+    def near(self, found: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes
         take ``rest_s``, shape (...).
 
@@ -146,9 +111,8 @@ class CallValues:
             found, exact: values, shape (..., values).
             tolerance: share of the step.
         """
-        own = len(self.members)
-        off_s = (np.abs(found[..., :own] - exact[..., :own]) * self._counts).sum(axis=-1)
-        whole_s = rest_s + (exact[..., :own] * self._counts).sum(axis=-1)
+        off_s = np.abs(found[..., 0] - exact[..., 0]) * self._count
+        whole_s = rest_s + exact[..., 0] * self._count
         near: Flags = off_s <= tolerance * whole_s
         return near
 

@@ -3,18 +3,17 @@
 Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
 take is looked up in a table, filled by the full model in blocks of values as they occur, so that
 nothing is interpolated. Attention over cached tokens is a surface
-(:mod:`~silicast.composition.decode_surface`), and so are prompts without a past
-(:mod:`~silicast.composition.prefill_surface`); sequences in prefill that have a past are evaluated.
+(:mod:`~silicast.composition.decode_surface`), and so are prompts
+(:mod:`~silicast.composition.prefill_surface`); nodes of other lengths are evaluated.
 Clock and power are a state of each step: its own mix of work sets the clock; below boost, times are
 taken between neighbouring clocks of a grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -29,6 +28,7 @@ from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
 from silicast.composition.step import StepModel, step_model
+from silicast.composition.step_price import RunPrice, StepPrice
 from silicast.composition.step_tables import (
     REMEMBERED,
     StepTables,
@@ -46,56 +46,10 @@ from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Op
 from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
-KEPT = 4
-"""Deployments whose prices are kept; each takes tens of megabytes."""
-LONGEST_LEAP = 64
-"""Steps of a run after which it is evaluated again, at the latest."""
-STRAIGHT = 0.002
-"""Largest error, in the middle of a leap, of a line between its ends."""
+__all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class StepPrice:
-    """One step, seconds.
-
-    Attributes:
-        stages_s: device time of each pipeline stage.
-        waits_s: what the device waits for launches.
-        work_s: the host's work for the step.
-        clock_hz: that the step's mix of work holds.
-    """
-
-    stages_s: tuple[float, ...]
-    waits_s: float
-    work_s: float
-    clock_hz: float
-
-    @property
-    def pass_s(self) -> float:
-        """From the first launch to the end of the last kernel."""
-        return sum(self.stages_s) + self.waits_s
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RunPrice:
-    """Decode steps one after another, arrays of shape (steps,) and seconds; see :class:`StepPrice`.
-
-    Attributes:
-        stages_s: shape (stages, steps).
-    """
-
-    stages_s: F64
-    waits_s: F64
-    work_s: float
-    clock_hz: F64
-
-    @property
-    def pass_s(self) -> F64:
-        """From the first launch to the end of the last kernel."""
-        found: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
-        return found
+KEPT = 16
+"""Deployments whose prices are kept; each takes up to tens of megabytes."""
 
 
 @final
@@ -116,7 +70,25 @@ class _Step:
     seen: int
     longest: int
     launches: Launches
-    calls: tuple[Call, ...]
+    calls: tuple[tuple[_Alike, Call], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Nodes with the same op.
+
+    Attributes:
+        members: their places; ``runs``: (stage, executions) of them; ``count``: in all.
+    """
+
+    members: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    count: int
+
+
+Parts = list[tuple[_Alike, Values]]
+"""Nodes, and what one execution takes as of :func:`values_of`."""
 
 
 @final
@@ -124,8 +96,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and of prompts, and the grid of clocks: within half a percent of a step in nearly
-    all states.
+    cached tokens and of prompts, and the grid of clocks: a few tenths of a percent of a step on
+    average, up to three percent where a kernel's time jumps.
 
     Args:
         model: of an engine's steps.
@@ -144,10 +116,10 @@ class StepPrices:
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
-        self._exact: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
-        self._surfaces: list[DecodeSurface] = []
-        self._prefills: list[PrefillSurface] = []
-        self._runs = [(node.stage, node.count) for node in self.graph.nodes]
+        self._exact: dict[bool, list[tuple[NodeGroup, _Alike]]] = {}
+        self._surfaces: list[tuple[_Alike, DecodeSurface]] = []
+        self._prefills: list[tuple[_Alike, PrefillSurface]] = []
+        self._last: tuple[tuple[int, bytes], StepPrice] | None = None
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._tables = StepTables(model, self._parts, self._device)
@@ -164,18 +136,21 @@ class StepPrices:
     def _split(self, *, prefill: bool) -> None:
         """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
         parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
-        exact: list[tuple[NodeGroup, list[int]]] = []
+        exact: list[tuple[NodeGroup, _Alike]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
             smooth: dict[Op, list[int]] = {}
             for index in members:
-                if DecodeSurface.describes(self.timer, group, index):
+                if DecodeSurface.describes(self.timer, index):
                     smooth.setdefault(self.graph.nodes[index].op, []).append(index)
                 else:
                     by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
             if not prefill:
                 self._surfaces += [
-                    DecodeSurface(self.timer, group, alike, self._device, self._rest_s)
+                    (
+                        self._alike(alike),
+                        DecodeSurface(self.timer, group, alike, self._device, self._rest_s),
+                    )
                     for alike in smooth.values()
                 ]
             for symbol, alike in by_symbol.items():
@@ -187,7 +162,7 @@ class StepPrices:
 
     def _lengthy(
         self, group: NodeGroup, members: Sequence[int]
-    ) -> Iterator[tuple[NodeGroup, list[int]]]:
+    ) -> Iterator[tuple[NodeGroup, _Alike]]:
         """Nodes of several lengths, by op: those of prompts as surfaces, which are kept; the others
         are given.
         """
@@ -196,11 +171,19 @@ class StepPrices:
             by_op.setdefault(self.graph.nodes[index].op, []).append(index)
         for alike in by_op.values():
             if PrefillSurface.describes(self.timer, group, alike[0]):
-                self._prefills.append(
-                    PrefillSurface(self.timer, group, alike, self._device, self._prompts_rest_s)
+                surface = PrefillSurface(
+                    self.timer, group, alike, self._device, self._prompts_rest_s
                 )
+                self._prefills.append((self._alike(alike), surface))
             else:
-                yield group, alike
+                yield group, self._alike(alike)
+
+    def _alike(self, members: Sequence[int]) -> _Alike:
+        runs: dict[int, int] = {}
+        for index in members:
+            node = self.graph.nodes[index]
+            runs[node.stage] = runs.get(node.stage, 0) + node.count
+        return _Alike(tuple(members), tuple(runs.items()), sum(runs.values()))
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -212,7 +195,16 @@ class StepPrices:
             decode_kv: cached tokens, without the new one, of each decoding sequence.
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
-        return self._priced(self._step(prefill, decode_kv, elsewhere))
+        if prefill:
+            return self._priced(self._step(prefill, decode_kv, elsewhere))
+        return self._decoded(decode_kv, elsewhere)
+
+    def _decoded(self, decode_kv: I64, elsewhere: int) -> StepPrice:
+        """A step of decode alone; a run begins with the one that was asked for last."""
+        key = (elsewhere, decode_kv.tobytes())
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._priced(self._step((), decode_kv, elsewhere))
+        return self._last[1]
 
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
@@ -233,40 +225,23 @@ class StepPrices:
         Args:
             decode_kv: cached tokens of each sequence before the first step.
         """
-        known: dict[int, StepPrice] = {}
+        count = len(decode_kv)
         first = self._step((), decode_kv, elsewhere)
         steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def state(number: int) -> _Step:
+        def price(number: int) -> StepPrice:
+            if not number:
+                return self._decoded(decode_kv, elsewhere)
             cached = decode_kv + number
             if not steady:
-                return self._step((), cached, elsewhere)
-            seen = first.seen + number * len(cached)  # what tables hold is the same in all steps
-            return replace(first, cached=cached, seen=seen, longest=first.longest + number)
+                return self._priced(self._step((), cached, elsewhere))
+            step = _Step(  # what tables hold is the same in all steps
+                (), cached, first.tokens, elsewhere, first.values,
+                first.seen + number * count, first.longest + number, first.launches, (),
+            )  # fmt: skip
+            return self._priced(step)
 
-        def learn(numbers: Iterable[int]) -> None:
-            asked = {number: state(number) for number in numbers if number not in known}
-            for each in self._surfaces:
-                each.expect([(s.cached, s.seen, s.longest) for s in asked.values()])
-            for number, step in asked.items():
-                known[number] = self._priced(step)
-
-        leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
-        if not leaps:
-            learn([0])
-        while leaps:  # halved until its middle lies on the line between its ends
-            learn(number for low, high in leaps for number in (low, (low + high) // 2, high))
-            leaps = [half for leap in leaps for half in _bent(leap, known)]
-        knots = sorted(known)
-        rows = zip(
-            *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
-        )
-        if len(knots) == steps:
-            table = np.array(list(rows))
-        else:
-            each_step = np.arange(steps)
-            table = np.array([np.interp(each_step, knots, row) for row in rows])
-        return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
+        return RunPrice.of(price, steps, first.seen / count)
 
     def error(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -297,7 +272,14 @@ class StepPrices:
         tokens = count + symbols[PREFILL_TOKENS]
         values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
-        calls = called(self.timer, exact, one_state(prefill, decode_kv, elsewhere)) if exact else ()
+        calls: tuple[tuple[_Alike, Call], ...] = ()
+        if exact:
+            state = one_state(prefill, decode_kv, elsewhere)
+            calls = tuple(
+                (alike, called(self.timer, group, alike.members[:1], state))
+                for group, alike in exact
+                if group.phase != "decode" or count
+            )
         if not starts:
             remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
@@ -308,51 +290,44 @@ class StepPrices:
             place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
         sums = list(fixed.sums)
-        parts: list[tuple[tuple[int, ...], Values]] = []
+        parts: Parts = []
         if step.longest:
-            for decoding in self._surfaces:
-                values = decoding.at(place, step.cached, step.seen, step.longest)
-                parts.append((decoding.members, values))
+            cached, seen, longest = step.cached, step.seen, step.longest
+            parts = [
+                (alike, each.at(place, cached, seen, longest)) for alike, each in self._surfaces
+            ]
         if step.prefill:
-            parts += [(each.members, each.at(place, step.prefill)) for each in self._prefills]
+            parts += [(alike, each.at(place, step.prefill)) for alike, each in self._prefills]
         if step.calls:
             device = self._device(place)
-            for call in step.calls:
+            for alike, call in step.calls:
                 slowed = self.timer.slowed(call, device) if place else call
-                found = values_of(slowed, device)[:, 0].tolist()
-                parts.append((tuple(call.members), tuple(found)))
-        for members, values in parts:
-            size = len(members)
-            for row, index in enumerate(members):
-                stage, runs = self._runs[index]
-                sums[stage] += values[row] * runs
-                sums[-2] += values[3 * size + row] * runs
-                sums[-1] += values[4 * size + row] * runs
+                parts.append((alike, tuple(values_of(slowed, device)[:, 0].tolist())))
+        for alike, values in parts:
+            for stage, runs in alike.runs:
+                sums[stage] += values[0] * runs
+            sums[-2] += values[3] * alike.count
+            sums[-1] += values[4] * alike.count
         shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
         if not shared and step.launches.free:
             return [0.0, *sums]
         nodes_s = fixed.nodes_s.copy()
-        for members, values in parts:
-            for index, seconds in zip(members, values, strict=False):
-                nodes_s[index] = seconds
+        for alike, values in parts:
+            for index in alike.members:
+                nodes_s[index] = values[0]
         if shared:
             self._share_lengths(parts, sums, nodes_s)
         return [self._waits_s(step.launches, nodes_s), *sums]
 
-    def _share_lengths(
-        self, parts: Sequence[tuple[tuple[int, ...], Values]], sums: list[float], nodes_s: F64
-    ) -> None:
+    def _share_lengths(self, parts: Parts, sums: list[float], nodes_s: F64) -> None:
         """Takes off what attention of two kinds hides in one call."""
-        shares = {
-            index: (values[len(members) + row], values[2 * len(members) + row])
-            for members, values in parts
-            for row, index in enumerate(members)
-        }
+        shares = {index: values for alike, values in parts for index in alike.members}
         for region in self._by_lengths:
             (main,), (side,) = region.main, region.side
-            total = [a + b for a, b in zip(shares[main], shares[side], strict=True)]
-            one, other = float(nodes_s[main]), float(nodes_s[side])
-            under = min(max(one + other - pair_s(one, other, slowdown(total)), 0.0), other)
+            own, beside = shares[main], shares[side]
+            one, other = own[0], beside[0]
+            both = pair_s(one, other, slowdown([own[1] + beside[1], own[2] + beside[2]]))
+            under = min(max(one + other - both, 0.0), other)
             nodes_s[side] -= under
             node = self.graph.nodes[side]
             sums[node.stage] -= under * node.count
@@ -378,10 +353,11 @@ class StepPrices:
         return float(total_wait_s(nodes_s[order][:, None], launches)[0])
 
     def _work_s(self, step: _Step) -> float:
-        new = sum(pair[0] for pair in step.prefill)
+        count, new = len(step.cached), 0
+        for own, _ in step.prefill:
+            new += own
         spans = self.graph.plan.gpus > 1
-        sequences = len(step.cached) + len(step.prefill)
-        return host_work_s(self.model.machine, sequences, new, transports=spans)
+        return host_work_s(self.model.machine, count + len(step.prefill), new, transports=spans)
 
     def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
         """The clock that a step's mix of work holds."""
@@ -393,19 +369,6 @@ class StepPrices:
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
         return slower(self._boost, place)
-
-
-def _bent(leap: tuple[int, int], known: Mapping[int, StepPrice]) -> list[tuple[int, int]]:
-    """The halves of a leap whose middle is not on the line between its ends."""
-    low, high = leap
-    if high - low < 2:
-        return []
-    middle = (low + high) // 2
-    one, other = known[low].pass_s, known[high].pass_s
-    line = one + (other - one) * ((middle - low) / (high - low))
-    if abs(known[middle].pass_s - line) <= STRAIGHT * line:
-        return []
-    return [(low, middle), (middle, high)]
 
 
 @lru_cache(maxsize=KEPT)

@@ -165,10 +165,10 @@ def knee_line(knee: Mapping[str, float], load: float) -> str:
 
     >>> knee_line({"rate_per_s": 3.3, "concurrency": 32, "most_per_s": 5.8,
     ...            "most_concurrency": 228}, 2.9)
-    'knee near 3.30 requests/s (32 in flight), most 5.80 (228): now 50 % of the most'
+    'knee near 3.30 requests/s (32 in flight), most 5.80 (228): now 2.90, 50 % of the most'
     """
     most = knee["most_per_s"]
-    now = f"now {percent(load / most)} of the most"
+    now = f"now {rounded(load)}, {percent(load / most)} of the most"
     if load > most:
         now = f"{rounded(load)} come, so the queue grows without end"
     return (
@@ -188,7 +188,7 @@ def _kv_line(values: Mapping[str, float]) -> str:
 
 def _queue_line(values: Mapping[str, float], why: Mapping[str, Any]) -> str:
     running = why.get("batch", {}).get("running_mean")
-    beside = f"; {rounded(float(running))} run together" if running is not None else ""
+    beside = f"; {rounded(float(running))} run on average" if running is not None else ""
     return (
         f"queue: {rounded(values['queue_depth_mean'])} requests on average, "
         f"{values['queue_depth_max']:,.0f} at most, each waits "

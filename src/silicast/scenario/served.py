@@ -123,7 +123,8 @@ class Served:
         if records.verified:
             found["acceptance_length"] = records.accepted / records.verified
         found["preemptions"] = float(records.sequences.preemptions.sum())
-        found |= kv_use(records, self.blocks, self.spec.layout.block_tokens)
+        sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
+        found |= kv_use(records, self.blocks, sizes)
         found |= queue(records)
         found |= device_use(records, self.fleet)
         if self._price is not None:
@@ -180,12 +181,7 @@ class Served:
             | self._offered(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
-            "engine_limits": {
-                "sequences": spec.limits.sequences * spec.groups * self.replicas,
-                "step_tokens": spec.limits.step_tokens,
-                "kv_blocks": sum(self.blocks),
-                "block_tokens": spec.layout.block_tokens,
-            },
+            "engine_limits": self._limits(),
         }
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
             knee = estimated_knee(spec, self.requests, self.replicas)
@@ -197,6 +193,21 @@ class Served:
         if self.slo is not None:
             found["slo"] = self._verdicts(self._objective)
         return found
+
+    def _limits(self) -> dict[str, Any]:
+        """What the engines are started with, all replicas of a pool; by pool where there are
+        several.
+        """
+        found = {
+            pool.name: {
+                "sequences": pool.spec.limits.sequences * pool.spec.groups * pool.count,
+                "step_tokens": pool.spec.limits.step_tokens,
+                "kv_blocks": pool.spec.limits.blocks * pool.spec.groups * pool.count,
+                "block_tokens": pool.spec.layout.block_tokens,
+            }
+            for pool in self.fleet.pools
+        }
+        return found[self.fleet.entry.name] if len(found) == 1 else found
 
     def _speedup(self, expected: float) -> dict[str, Any]:
         """The same requests without drafts: how much longer each waits for a token."""

@@ -172,7 +172,7 @@ def _numbers(records: Records, blocks: Sequence[int]) -> dict[str, float]:
         "preemptions": int(records.sequences.preemptions.sum()),
         "running": step_shares(records)["running_mean"],
         "waiting": queue(records)["queue_depth_mean"],
-        "kv_usage": kv_use(records, blocks, 1)["kv_utilisation"],
+        "kv_usage": kv_use(records, blocks, [1] * len(blocks))["kv_utilisation"],
         "output_tokens_per_s": rates(records)["output_tokens_per_s"],
         "cache_hit_rate": cached / prompt,
     }  # fmt: skip

@@ -98,42 +98,46 @@ def queue(records: Records) -> dict[str, float]:
     }
 
 
-def kv_use(records: Records, blocks: Sequence[int], block_tokens: int) -> dict[str, float]:
+def kv_use(
+    records: Records, blocks: Sequence[int], block_tokens: Sequence[int]
+) -> dict[str, float]:
     """Shares of the KV cache: in use, on average while steps run and at most; and, of what is in
     use, the share that holds no token (the rest of last blocks).
 
     Args:
-        blocks: of all groups of each replica; ``block_tokens``: tokens of each.
+        blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
     """
-    log = records.log.columns()
-    spans = log["end_ns"] - log["start_ns"]
-    held_ns = float((log["blocks"] * spans).sum())
+    log, size = records.log.columns(), np.array(block_tokens)
+    own = size[log["replica"]]
+    spans = (log["end_ns"] - log["start_ns"]) * own
+    held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
     there = np.array(blocks)[log["replica"]]
     found = {
         "kv_utilisation": min(held_ns / max(float((there * spans).sum()), 1.0), 1.0),
-        "kv_utilisation_max": min(float((log["blocks"] / there).max(initial=0.0)), 1.0),
+        "kv_utilisation_max": min(float((log["blocks_end"] / there).max(initial=0.0)), 1.0),
     }
     if held_ns:
-        found["kv_fragmentation"] = min(_empty_ns(records, block_tokens) / held_ns, 1.0)
+        found["kv_fragmentation"] = min(_empty_ns(records, size) / held_ns, 1.0)
     return found
 
 
-def _empty_ns(records: Records, block_tokens: int) -> float:
-    """Parts of blocks that hold no token, times how long; a sequence of so many tokens leaves
-    (-tokens) mod block_tokens of its last block empty, and grows evenly from its first token on.
+def _empty_ns(records: Records, block_tokens: I64) -> float:
+    """Tokens that parts of blocks have room for and do not hold, times how long; a sequence of so
+    many tokens leaves (-tokens) mod block_tokens of its last block empty, and grows evenly from its
+    first token on.
     """
     rows = records.finished
-    first = records.requests.input_tokens[rows]
+    first, size = records.requests.input_tokens[rows], block_tokens[records.replica[rows]]
     steps = np.maximum(records.requests.output_tokens[rows] - 1, 1)
     lengths = records.done_ns[rows] - records.first_ns[rows]
-    empty = _emptiness(first + steps, block_tokens) - _emptiness(first, block_tokens)
-    return float((empty / steps * lengths).sum()) / block_tokens
+    empty = _emptiness(first + steps, size) - _emptiness(first, size)
+    return float((empty / steps * lengths).sum())
 
 
-def _emptiness(tokens: I64, block_tokens: int) -> I64:
+def _emptiness(tokens: I64, block_tokens: I64) -> I64:
     """The sum of (-t) mod block_tokens over t from 1 to ``tokens``.
 
-    >>> _emptiness(np.array([0, 3, 4, 5]), 4).tolist()
+    >>> _emptiness(np.array([0, 3, 4, 5]), np.array(4)).tolist()
     [0, 6, 6, 9]
     """
     whole, rest = tokens // block_tokens, tokens % block_tokens

@@ -147,7 +147,10 @@ class Replica:
         if self.stepper.asynchronous and self.stepper.in_flight == 1:
             # the next step was scheduled when this one had started: what ended was still there
             begun = self._begin(self._last_start_ns(work), until_ns)
-            self._release()
+            if self._ended:
+                self._release()
+                if begun:  # what it counts is what goes on
+                    self._work[-1] = replace(self._work[-1], queues=self._queues())
         else:
             self._release()
             begun = self._begin(now_ns, until_ns)
@@ -196,7 +199,6 @@ class Replica:
                 self._cut(came_ns, group)
         else:
             self._work.append(self._step(plans, decided_ns))
-        self._work[-1] = replace(self._work[-1], queues=self._queues())
         self.begun += 1
         return True
 
@@ -228,7 +230,7 @@ class Replica:
 
         def load(number: int) -> tuple[int, int]:
             plan = plans[number]
-            return plan.tokens, int(cached[plan.decode].sum())
+            return plan.tokens, int(cached[plan.rows].sum())
 
         return max(range(len(plans)), key=load)
 
@@ -236,7 +238,7 @@ class Replica:
         own, chosen = self.sequences, self._heaviest(plans)
         plan = plans[chosen]
         prefill = [(new, int(own.cached[request]) + new) for request, new in plan.prefill]
-        decode = own.cached[plan.decode] if plan.decode else NOTHING
+        decode = own.cached[plan.rows] if plan.decode else NOTHING
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
@@ -250,7 +252,7 @@ class Replica:
         if self.stepper.in_flight > 1:
             for each, group in zip(plans, self.groups, strict=True):
                 group.flying.update(each.decode, (pair[0] for pair in each.prefill))
-        return Work(plans, step.start_ns, step.end_ns)
+        return Work(plans, step.start_ns, step.end_ns, queues=self._queues())
 
     def _stretch(self, plans: list[StepPlan], until_ns: int) -> Work:
         """Decode steps until something is to be decided."""
@@ -263,13 +265,13 @@ class Replica:
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
-                left = int((self._goals[plan.decode] - own.made[plan.decode]).min())
+                left = int((self._goals[plan.rows] - own.made[plan.rows]).min())
                 most = min(most, left)
         plan = plans[self._heaviest(plans)]
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
-        cached = own.cached[plan.decode]
+        cached = own.cached[plan.rows]
         if until_ns >= 0 and most > FIRST_LEAP:
             # no longer than until an arrival that may change it; an estimate, cut later
             price = stepper.prices.price((), cached, elsewhere)
@@ -277,10 +279,9 @@ class Replica:
             most = min(most, max((until_ns - stepper.now_ns) // step_ns + 2, FIRST_LEAP))
         for each, group in zip(plans, self.groups, strict=True):
             if each.decode:  # of the first step the blocks are taken
-                rows = np.array(each.decode)
-                most = min(most, max(group.steps_to_full(rows, most), 1))
+                most = min(most, max(group.steps_to_full(each.rows, most), 1))
         run = stepper.run(cached, most, elsewhere)
-        return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most)
+        return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
 
     def _cut(self, now_ns: int, group: Group, *, passed: bool = False) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now."""
@@ -301,8 +302,8 @@ class Replica:
 
     def _results(self, work: Work) -> list[tuple[Group, int]]:
         """What a step brings; returns the sequences that ended."""
-        own, records, ended = self.sequences, self._records, []
-        self._log(work)
+        own, records, ended, grown = self.sequences, self._records, [], 0
+        counts = work.counts(own.cached)
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):
@@ -326,7 +327,7 @@ class Replica:
                 if self.role == "prefill":
                     self._hand(rows[own.made[rows] < self._goals[rows]], group, work.end_ns)
             if plan.decode:
-                rows = np.array(plan.decode)
+                rows = plan.rows
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
                 self._gap(rows, work.end_ns if ends is None else int(ends[0]))
                 if ends is not None and work.steps > 1:
@@ -338,10 +339,13 @@ class Replica:
                 own.made[rows] += tokens
                 if work.steps > 1:
                     wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
-                    group.free -= int((wanted - own.held[rows]).sum())
+                    more = int((wanted - own.held[rows]).sum())
+                    group.free -= more
+                    grown += more
                     own.held[rows] = wanted
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
+        self._log(work, counts, grown)
         return ended
 
     def _drawn(self, rows: I64) -> I64:
@@ -386,14 +390,21 @@ class Replica:
         return [(group, request) for request in done.tolist()]
 
     def _queues(self) -> tuple[int, int, int]:
-        groups = self.groups
-        return (
-            sum(len(group.running) for group in groups),
-            sum(len(group.waiting) for group in groups) + len(self._arrived),
-            sum(group.limits.blocks - group.free for group in groups),
-        )
+        running, waiting, blocks = 0, len(self._arrived), 0
+        for group in self.groups:
+            running += len(group.running)
+            waiting += len(group.waiting)
+            blocks += group.limits.blocks - group.free
+        return running, waiting, blocks
 
-    def _log(self, work: Work) -> None:
-        decoding, filling, *there = work.counts(self.sequences.cached)
-        row = (self.number, work.start_ns, work.end_ns, work.steps, decoding, filling)
-        self._records.log.rows.append((*row, *work.queues, *there))
+    def _log(self, work: Work, counts: tuple[int, ...], grown: int) -> None:
+        """Notes what has ended.
+
+        Args:
+            counts: see :meth:`Work.counts`; ``grown``: blocks taken after the first step.
+        """
+        decoding, filling, *there = counts
+        self._records.log.add(
+            self.number, work.start_ns, work.end_ns, work.steps, decoding, filling, *work.queues,
+            work.queues[2] + grown, *there,
+        )  # fmt: skip

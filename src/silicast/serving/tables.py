@@ -43,6 +43,7 @@ STEPS: Mapping[str, str] = {
     "running": "sequences that were admitted",
     "waiting": "requests that were not",
     "blocks": "of the KV cache in use when it starts",
+    "blocks_end": "when it ends",
 }
 """Column -> meaning; a row of several steps is a stretch in which nothing was decided."""
 

@@ -140,12 +140,14 @@ def _entering(records: Records) -> Mapping[str, I64]:
 
 
 def step_shares(records: Records) -> Mapping[str, float]:
-    """Mean batch of steps, and the share of time without any."""
+    """Sequences that run in all replicas, on average over the whole run; the share of a replica's
+    time without steps; of the time of steps, the share of those with prompts.
+    """
     log = records.log.columns()
     spans = (log["end_ns"] - log["start_ns"]).astype(np.float64)
-    total = max(float(spans.sum()), 1.0)
+    total, whole = max(float(spans.sum()), 1.0), span_s(records)
     return {
-        "running_mean": float((log["running"] * spans).sum()) / total,
-        "idle": max(1.0 - total * NANO / (span_s(records) * _replicas(log)), 0.0),
+        "running_mean": float((log["running"] * spans).sum()) * NANO / whole,
+        "idle": max(1.0 - total * NANO / (whole * _replicas(log)), 0.0),
         "prefill": float(spans[log["prefill_tokens"] > 0].sum()) / total,
     }

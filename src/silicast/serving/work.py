@@ -50,9 +50,13 @@ class Work:
         Args:
             cached: of every request, as the work began.
         """
-        decoding = sum(len(plan.decode) for plan in self.plans)
-        prompts = [pair for plan in self.plans for pair in plan.prefill]
-        filling = sum(new for _, new in prompts)
-        past = sum(int(cached[request]) for request, _ in prompts)
-        there = sum(int(cached[plan.decode].sum()) for plan in self.plans if plan.decode)
-        return decoding, filling, len(prompts), past, there
+        decoding = prompts = filling = past = there = 0
+        for plan in self.plans:
+            prompts += len(plan.prefill)
+            for request, new in plan.prefill:
+                filling += new
+                past += int(cached[request])
+            if plan.decode:
+                decoding += len(plan.decode)
+                there += int(cached[plan.rows].sum())
+        return decoding, filling, prompts, past, there

@@ -10,6 +10,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
 from silicast.scenario.fleets import fleet_of
+from silicast.serving.deploy import Expected
 
 BASE: dict[str, Any] = {
     "task": "serving", "device": "H100", "model": "Llama-3.1-8B", "engine": "vllm", "seed": 3,
@@ -50,7 +51,7 @@ def scenario(**table: Any) -> Any:
 )
 def test_what_cannot_draft_is_refused(table: dict[str, Any], field: str, text: str) -> None:
     with pytest.raises(SilicastError, match=text) as caught:
-        fleet_of(scenario(**table))
+        fleet_of(scenario(**table), Expected(500))
     assert caught.value.field == field
 
 

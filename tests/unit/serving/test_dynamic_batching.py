@@ -31,7 +31,7 @@ def served(arrivals_ns: list[int], most: int = 8, concurrency: int = 0, **option
 
 
 def batches(records: Records) -> list[int]:
-    return [row[9] for row in records.log.rows]
+    return records.log.columns()["prompts"].tolist()
 
 
 def test_whoever_waits_when_a_pass_ends_forms_the_next() -> None:

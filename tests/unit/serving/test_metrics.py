@@ -95,8 +95,8 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
     lengths = np.arange(prompt + 1, prompt + output)  # of each decode step of a millisecond
     blocks = -(-lengths // size)
     for step, used in enumerate(blocks.tolist()):
-        found.log.rows.append(_row(step * MS, (step + 1) * MS, blocks=used))
-    said = kv_use(found, blocks=[1000], block_tokens=size)
+        found.log.add(*_row(step * MS, (step + 1) * MS, blocks=used))
+    said = kv_use(found, blocks=[1000], block_tokens=[size])
     empty = (blocks * size - lengths).sum() / (blocks.sum() * size)
     assert said["kv_fragmentation"] == pytest.approx(empty)
     assert said["kv_utilisation"] == pytest.approx(blocks.mean() / 1000)
@@ -105,21 +105,23 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
 
 def test_what_kept_requests_out_is_named() -> None:
     found = records_of([(0, 0, 0, 10, 30, 3)])
-    found.log.rows += [
+    for row in (
         _row(0, 10 * MS, running=4, waiting=1),  # as many as may run
         _row(10 * MS, 20 * MS, running=2, waiting=1, blocks=95),  # no room for ten blocks
         _row(20 * MS, 30 * MS, running=2, waiting=1, prefill_tokens=64),  # the whole budget
         _row(30 * MS, 40 * MS, running=2, waiting=0),
-    ]
+    ):
+        found.log.add(*row)
     spec = SimpleNamespace(limits=Limits(4, 64, 100), groups=1)
     shares = limited_by(found, spec, prompt_blocks=10)  # type: ignore[arg-type]
     assert shares == {
         "waiting": 0.75, "sequences": 0.25, "kv_cache": 0.25, "step_tokens": 0.25, "order": 0.0,
     }  # fmt: skip
-    assert step_shares(found)["running_mean"] == pytest.approx(2.5)
+    assert step_shares(found)["running_mean"] == pytest.approx((4 + 2 + 2 + 2) * 10 / 30)
 
 
 def _row(start_ns: int, end_ns: int, **values: int) -> tuple[int, ...]:
     """A row of a log, zero where nothing is given."""
     known = {"start_ns": start_ns, "end_ns": end_ns, "steps": 1, "decoding": 1} | values
+    known = {"blocks_end": known.get("blocks", 0)} | known
     return tuple(known.get(name, 0) for name in StepLog.COLUMNS)
