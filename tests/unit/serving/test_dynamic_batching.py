@@ -76,7 +76,7 @@ def test_laws(arrivals: list[int], most: int, delay_us: int, preferred: str) -> 
     assert sum(sizes) == len(arrivals)
     assert max(sizes) <= most
     assert (np.diff(found.done_ns) >= 0).all(), "first come, first served"
-    starts, ends = (np.array([row[at] for row in found.log.rows]) for at in (1, 2))
+    starts, ends = (found.log.columns()[name] for name in ("start_ns", "end_ns"))
     assert (starts[1:] >= ends[:-1]).all(), "one pass at a time"
     first = np.cumsum([0, *sizes[:-1]])
     idle_from = np.concatenate(([0], ends[:-1]))
