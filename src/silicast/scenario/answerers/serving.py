@@ -73,9 +73,7 @@ def prepared(scenario: Scenario) -> Prepared:
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
     fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
-    cluster = scenario.raw.cluster
-    price = cluster.price_per_gpu_hour if cluster else None
-    served = Served(fleet, requests, work.slo, price)
+    served = Served(fleet, requests, work.slo)
     said = [*warnings, *traffic.remarks, *_too_long(served)]
     return Prepared(served, said)
 
