@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ import pytest
 
 from silicast.composition.paced import Pace
 from silicast.core.prediction import Z90, ErrorFactors
-from silicast.serving.capacity import Loads, bracketed
+from silicast.serving.capacity import Loads, Simulate, bracketed
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.metrics import rates, statistics_ms
 from silicast.serving.objective import Objective
@@ -39,8 +40,15 @@ def poisson(seed: int, count: int = 300) -> Requests:
     return Requests.of(times, rng.integers(50, 500, count), rng.integers(10, 60, count))
 
 
+def on(replicas: int = 1, own: ReplicaSpec | None = None) -> Simulate:
+    def simulation(requests: Requests, specs: Sequence[ReplicaSpec] | None) -> Simulation:
+        return Simulation(requests, specs or [own or spec()] * replicas)
+
+    return simulation
+
+
 def loads(seed: int, limit_ms: float = 120.0, replicas: int = 1) -> Loads:
-    return Loads(poisson(seed), spec(), Objective.of({"ttft_p99_ms": limit_ms}), replicas)
+    return Loads(poisson(seed), on(replicas), Objective.of({"ttft_p99_ms": limit_ms}))
 
 
 def highest_rate(case: Loads) -> float:
@@ -77,7 +85,7 @@ def test_what_was_found_is_carried_and_five_per_cent_more_is_not() -> None:
 
 def test_a_slower_machine_carries_less() -> None:
     case = loads(0)
-    slow = replace(case, spec=paced(case.spec, Pace(1.2, 1.2)))
+    slow = replace(case, simulation=on(1, paced(spec(), Pace(1.2, 1.2))))
     assert highest_rate(slow) < highest_rate(case)
 
 
@@ -91,19 +99,19 @@ def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None
     names = [name for name in fields if name != "quantile"]
     chosen = {str(n) for n in rng.choice(names, 2, replace=False)} | {"quantile"}
     objective = Objective.of({name: fields[name] for name in chosen})
-    case = Loads(poisson(seed), spec(), objective)
+    case = Loads(poisson(seed), on(), objective)
     stopped = 0
     for rate in (5.0, 20.0, 80.0, 320.0):
         requests = case.at_rate(rate)
         if (case.run(requests).done_ns < 0).any():
             stopped += 1
-            assert objective.broken(case.run_whole(requests, [case.spec])), (seed, rate)
+            assert objective.broken(case.run_whole(requests)), (seed, rate)
     assert stopped, "no run was given up: the test shows nothing"
 
 
 def test_a_queue_that_only_grows_is_not_carried() -> None:
     """Though TPOT alone is kept: what runs together is limited."""
-    case = Loads(poisson(1, 600), spec(), Objective.of({"tpot_p99_ms": 1e4}))
+    case = Loads(poisson(1, 600), on(), Objective.of({"tpot_p99_ms": 1e4}))
     served = case.served_per_s()
     assert case.carries(case.at_rate(0.8 * served))
     assert "queue" in case.objective.broken(case.run(case.at_rate(1.5 * served)))

@@ -86,11 +86,12 @@ def test_steps_of_a_replica_do_not_overlap_and_hold_what_they_may() -> None:
     for seed in range(FEW):
         case = random_case(seed)
         records = case.run()
-        table = records.log.table()
-        assert (table[:, 8] <= case.limits.blocks * case.groups).all()
-        assert (table[:, 6] <= case.limits.sequences * case.groups).all()
-        tokens = table[:, 4] + table[:, 5]
-        alone = table[:, 9] <= case.groups  # prompts that are not cut may be longer than the budget
+        table, log = records.log.table(), records.log.columns()
+        assert (log["blocks_end"] <= case.limits.blocks * case.groups).all()
+        assert (log["running"] <= case.limits.sequences * case.groups).all()
+        tokens = log["decoding"] + log["prefill_tokens"]
+        # prompts that are not cut may be longer than the budget
+        alone = log["prompts"] <= case.groups
         assert (alone | (tokens <= case.limits.step_tokens * case.groups)).all()
         if case.prices.stages == 1:
             for number in range(case.replicas):

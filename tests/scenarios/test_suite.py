@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silicast.scenario.answer import Answer, Refusal
@@ -29,6 +31,8 @@ ANSWERED = (
     *("i4_1.toml", "i4_1_mps.toml", "i4_1_mig.toml"),
 )
 """What must be answered: dense models on one node, and models that share a device."""
+MOST_REQUESTS = 300
+"""Of a scenario here; as many as a file asks for take minutes."""
 
 
 def test_there_are_forty() -> None:
@@ -49,7 +53,7 @@ def test_it_decodes_and_carries_its_id(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
-    reply = reply_to(read_scenario_file(FOLDER / name), folder=FOLDER)
+    reply = reply_to(shortened(read_scenario_file(FOLDER / name)), folder=FOLDER)
     if isinstance(reply, Refusal):
         assert name not in ANSWERED, reply.error
         assert reply.error.kind == ("io" if lacks_its_trace(name) else "not_yet"), reply.error
@@ -69,6 +73,57 @@ def test_models_that_share_a_device_are_set_against_alone(name: str) -> None:
         ratio = reply.metrics[f"{pool}.tpot_p99_ratio"]
         assert ratio.estimate == pytest.approx(beside / alone)
         assert ratio.estimate >= 1.0
+
+
+def shortened(tree: dict[str, Any]) -> dict[str, Any]:
+    """With fewer requests and clients where there are many."""
+    work = dict(tree.get("workload") or {})
+    if "traffic" in work:
+        work["traffic"] = fewer(work["traffic"])
+    return tree | {"workload": fewer(work)} if work else tree
+
+
+def fewer(traffic: dict[str, Any]) -> dict[str, Any]:
+    found = dict(traffic)
+    if traffic.get("requests", 0) > MOST_REQUESTS:
+        found["requests"] = MOST_REQUESTS
+        arrival = traffic["arrival"]
+        if arrival.get("concurrency", 0) > MOST_REQUESTS:
+            found["arrival"] = arrival | {"concurrency": MOST_REQUESTS}
+    return found
+
+
+def test_conversations_with_shared_prefixes_are_found_in_the_cache(tmp_path: Path) -> None:
+    """N6 on a trace in Mooncake's own form: turns of conversations, a hash a block of 512."""
+    rng = np.random.default_rng(1)
+    rows: list[dict[str, Any]] = []
+    for conversation in range(12):
+        blocks = [1_000 * conversation + i for i in range(3)]
+        for turn in range(4):
+            blocks = [*blocks, 1_000 * conversation + 100 * (turn + 1)]
+            rows.append(
+                {
+                    "timestamp": 3_000 * turn + 100 * conversation,
+                    "input_length": 512 * len(blocks) - int(rng.integers(1, 400)),
+                    "output_length": int(rng.integers(20, 60)), "hash_ids": blocks,
+                }
+            )  # fmt: skip
+    rows.sort(key=lambda row: row["timestamp"])
+    path = tmp_path / "mooncake_conversation.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    tree = read_scenario_file(FOLDER / "n6.toml")
+    reply = reply_to(tree, folder=tmp_path)
+    assert isinstance(reply, Answer), reply
+    assert_sound(reply)
+    prompt = sum(row["input_length"] for row in rows)
+    most = sum(512 * (len(row["hash_ids"]) - 1) for row in rows if len(row["hash_ids"]) > 4)
+    rate = reply.metrics["prefix_hit_rate"]
+    assert 0.5 * most / prompt < rate.estimate <= most / prompt
+    options = {"enable_prefix_caching": False}
+    plain = reply_to(tree | {"engine": {"name": "vllm", "options": options}}, folder=tmp_path)
+    assert isinstance(plain, Answer), plain
+    assert plain.metrics["prefix_hit_rate"].estimate == 0.0
+    assert plain.metrics["ttft_mean_ms"].estimate > reply.metrics["ttft_mean_ms"].estimate
 
 
 def lacks_its_trace(name: str) -> bool:

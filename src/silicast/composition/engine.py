@@ -102,11 +102,14 @@ class ParallelTable(_Strict, frozen=True):
             their tokens for them; else each group runs its own.
         extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
+        expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
     """
 
     mixes_prefill: bool = True
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"
+    expert_copies: int = 0
+    expert_places: int = 0
 
 
 class FusionTable(_Strict, frozen=True):

@@ -21,6 +21,8 @@ option                        values               what it does
 ``enable_prefix_caching``     true, false          prompts that begin alike share blocks
 ``enable_chunked_prefill``    true, false          prompts may be cut over steps
 ``schedule_policy``           "fcfs", "lpm"        order in which waiting requests are served
+``num_redundant_experts``     0 and more           copies of experts in memory, over all ranks
+``num_slots``                 1 and more           places for experts and copies, over all ranks
 ============================= ==================== =============================================
 
 Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the page of each policy in
@@ -205,6 +207,21 @@ def _enable_prefix_caching(engine: Engine, value: Any) -> Engine:
     return _served(engine, name, prefix_caching=_yes_or_no(name, value))
 
 
+def _num_redundant_experts(engine: Engine, value: Any) -> Engine:
+    copies = int(_number("num_redundant_experts", value, 0, 1 << 16))
+    return _spread(engine, expert_copies=copies, expert_places=0)
+
+
+def _num_slots(engine: Engine, value: Any) -> Engine:
+    return _spread(engine, expert_places=int(_number("num_slots", value, 1, 1 << 16)))
+
+
+def _spread(engine: Engine, **fields: Any) -> Engine:
+    """Fields of the parallel table."""
+    table = msgspec.structs.replace(engine.parallel, **fields)
+    return msgspec.structs.replace(engine, parallel=table)
+
+
 def _policy(engine: Engine, value: Any) -> Engine:
     if not isinstance(value, str):
         raise SilicastError(
@@ -265,6 +282,7 @@ ALIASES: Mapping[str, str] = {
     "tokens_per_block": "block_size",
     "enable_block_reuse": "enable_prefix_caching",
     "scheduler_reserve_full_isl": "reserve_full_isl",
+    "ep_num_redundant_experts": "num_redundant_experts",
 }
 """Engines' own names of an option -> the one here."""
 
@@ -282,6 +300,8 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "block_size": _block_size,
     "max_total_tokens": _max_total_tokens,
     "enable_prefix_caching": _enable_prefix_caching,
+    "num_redundant_experts": _num_redundant_experts,
+    "num_slots": _num_slots,
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

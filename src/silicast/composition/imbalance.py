@@ -25,9 +25,9 @@ def imbalance(deployment: Deployment, input_lens: Sequence[int]) -> dict[str, fl
     if moe is None or plan.ep == 1:
         return found
     for name, tokens in (("prefill", sum(input_lens)), ("decode", len(own) * groups)):
-        routed, experts, topk = (np.array([x]) for x in (tokens, moe.experts, moe.topk))
-        busiest = busiest_loads(moe.routing, routed, experts, topk, np.array([plan.ep]))
-        whole = busiest_loads(moe.routing, routed, experts, topk, np.array([1]))
+        routed, experts, topk = (np.array([x]) for x in (tokens, moe.held, moe.topk))
+        busiest = busiest_loads(moe.spread, routed, experts, topk, np.array([plan.ep]))
+        whole = busiest_loads(moe.spread, routed, experts, topk, np.array([1]))
         mean = tokens * moe.topk / plan.ep
         found[f"{name}_assignments"] = float(busiest.tokens()[0]) / mean
         if name == "decode":

@@ -60,11 +60,28 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"needs {_belief(metrics['gpus'], ' device')}"
         if "cost_per_hour" in metrics:
             yield f"cost: {_belief(metrics['cost_per_hour'], ' an hour')}"
+    for name, pool in found.get("pools", {}).items():
+        yield _pool_line(name, pool)
     users, tokens = (metrics[n]["estimate"] for n in ("users_that_fit", "longest_context_tokens"))
     yield (
         f"{_count(users, 'user')} fit the KV cache at once, each with the longest request; "
         f"alone one has {tokens:,.0f} tokens"
     )
+
+
+def _pool_line(name: str, pool: Mapping[str, Any]) -> str:
+    """What a pool has, and what limits it.
+
+    >>> _pool_line("decode", {"replicas": 2, "gpus": 8, "busy": 0.9,
+    ...                       "fewer": {"replicas": 1, "breaks": ["queue"]}})
+    'decode: 2 replicas on 8 devices, busy 90 % of the time; with 1: queue is broken'
+    """
+    count, gpus = _count(pool["replicas"], "replica"), _count(pool["gpus"], "device")
+    said = f"{name}: {count} on {gpus}, busy {pool['busy'] * 100:.0f} % of the time"
+    fewer = pool.get("fewer", {"breaks": ()})
+    if not fewer["breaks"]:
+        return said
+    return f"{said}; with {fewer['replicas']}: {', '.join(fewer['breaks'])} is broken"
 
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:

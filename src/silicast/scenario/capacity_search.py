@@ -1,4 +1,4 @@
-"""The search behind task ``capacity`` for one deployment."""
+"""The search behind task ``capacity`` for one fleet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
+from silicast.scenario.fleet_size import FleetSize, of_pools
 from silicast.scenario.fleets import fleet_of
 from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
@@ -31,6 +32,7 @@ from silicast.serving.capacity import (
     users_that_fit,
 )
 from silicast.serving.deploy import Expected
+from silicast.serving.energy import power
 from silicast.serving.fleet import Fleet
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
@@ -43,16 +45,21 @@ REQUESTS = 400
 PER_CLIENT = 10
 LONG, SHORT = 20.0, 5.0
 """Answer times that requests should arrive for, and below which a warning names it."""
-MOST_GPUS = 1024
 MOST_REQUESTS = 10_000
 COARSE = 4
 """A long traffic is searched with this part of its requests first."""
 FEWEST = 200
 LOADS = {
     "max_rate": "max_rate_per_s", "max_concurrency": "max_concurrency", "min_gpus": "gpus",
-    "min_cost": "gpus",
+    "min_cost": "gpus", "max_tokens_per_joule": "output_tokens_per_joule",
 }  # fmt: skip
 """Objective of a search -> the metric that it finds."""
+COUNTED = ("min_gpus", "min_cost")
+"""Objectives that choose how many replicas each pool has."""
+NO_PRICE = (
+    "cost: no price of a device is stated (cluster.price_per_gpu_hour, or one of each pool): it is "
+    "counted in hours of devices, all alike"
+)
 
 
 @final
@@ -62,34 +69,35 @@ class Found:
 
     Attributes:
         bracket: of loads; requests: of the one that is carried, or one at a time if none is.
+        fleet: that carries it.
         limited_by: "objective", "kv_cache", "sequences" or "search".
     """
 
     bracket: Bracket
     requests: Requests
-    replicas: int
+    fleet: Fleet
     limited_by: str
 
 
 @final
 class Search:
-    """The capacity of one deployment."""
+    """The capacity of one fleet, or how many replicas of its pools a traffic needs."""
 
     def __init__(
         self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
     ) -> None:
         self.fields, self.work, self._scenario = dict(fields), work, scenario
         fleet, self._warnings = fleet_of(scenario, self._expected())
-        (pool, *others) = fleet.pools
-        if others:
-            raise not_yet("capacity of several pools", "pools")
-        self.deployment, self._spec, self._replicas = pool.deployment, pool.spec, pool.count
+        if work.objective == "min_cost":
+            fleet = self._priced(fleet)
+        self._fleet = fleet
         self._objective = Objective.of(msgspec.to_builtins(work.slo))
-        self._price = _price(scenario) if work.objective == "min_cost" else 0.0
         traffic = self._traffic()
-        self._loads = Loads(traffic, self._spec, self._objective, self._replicas, count=self._count)
+        self._loads = self._on(fleet, traffic)
         self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
+        self._size: FleetSize | None = None
         self.found = self._search()
+        self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
 
     @property
     def load(self) -> float:
@@ -99,33 +107,37 @@ class Search:
     @property
     def gpus(self) -> int:
         """Devices of all replicas."""
-        return self.found.replicas * self.deployment.plan.gpus
+        return self.found.fleet.gpus
 
     @property
     def rank(self) -> tuple[float, ...]:
         """The best candidate has the smallest."""
         failed = float(self.load == 0.0)
         if self.work.objective.startswith("max"):
-            return failed, -self.load, self.gpus
-        return failed, self.gpus * (self._price or 1.0), self.gpus
+            return failed, -(self._per_joule or self.load), self.gpus
+        return failed, self.found.fleet.cost_per_hour or self.gpus, self.gpus
 
     def summary(self) -> dict[str, Any]:
         """One line of a comparison of candidates."""
         name = LOADS[self.work.objective]
-        value = self.gpus if name == "gpus" and self.load else self.load
-        return {"fields": self.fields, name: value, "gpus": self.gpus}
+        value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
+        found: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
+        if self.work.objective == "min_cost":
+            found["cost_per_hour"] = self.found.fleet.cost_per_hour
+        return found
 
     def answer(self) -> Answer:
         """The capacity with the statistics there."""
         found = self.found
-        fleet = Fleet.of(self.deployment, self._spec, found.replicas)
-        served = Served(fleet, found.requests, self.work.slo, self._price or None)
-        simulated = Simulated(fleet, served.simulate)
+        served = Served(found.fleet, found.requests, self.work.slo)
+        simulated = Simulated(found.fleet, served.simulate)
         said = [*self._warnings, *self._said(simulated.records)]
         reply = simulated.answer(served.metrics_of, said)
         reply.why.update(served.why())
-        ends = [paced(self._spec, simulated.error.pace(deviations)) for deviations in (Z90, -Z90)]
-        metrics = {n: Belief.of(q) for n, q in self._metrics(ends).items()}
+        pace = simulated.error.pace
+        ends = [[paced(spec, pace(z)) for spec in found.fleet.specs] for z in (Z90, -Z90)]
+        own = self._metrics(ends) | served.power()
+        metrics = {name: Belief.of(value) for name, value in own.items()}
         reply.why["capacity"] = self._why(simulated.records)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
 
@@ -136,6 +148,32 @@ class Search:
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
         return Expected(int(self._requests(traffic).input_tokens.max()))
+
+    def _on(self, fleet: Fleet, traffic: Requests) -> Loads:
+        return Loads(traffic, fleet.simulation, self._objective, count=self._count)
+
+    def _priced(self, fleet: Fleet) -> Fleet:
+        """The fleet, each device at one an hour where no price is stated."""
+        if fleet.cost_per_hour is not None:
+            return fleet
+        without = [pool for pool in fleet.pools if pool.price_per_gpu_hour is None]
+        if len(without) < len(fleet.pools):
+            raise SilicastError(
+                "the price of a device is not stated",
+                field=f"pools.{without[0].name}.price_per_gpu_hour",
+            )
+        self._warnings.append(NO_PRICE)
+        return replace(fleet, pools=tuple(replace(p, price_per_gpu_hour=1.0) for p in without))
+
+    def _efficiency(self) -> float:
+        """Output tokens a joule; 0 where nothing is carried."""
+        if not self.load:
+            return 0.0
+        records = self._loads.run_whole(self.found.requests)
+        found = power(records, self.found.fleet)
+        if not found:
+            raise not_yet("power of this device", "workload.objective")
+        return 1.0 / found["energy_per_output_token_j"][0]
 
     def _traffic(self) -> Requests:
         """What is asked, at the rate that the scenario states."""
@@ -161,7 +199,7 @@ class Search:
         """Clients whose requests fit at once, the longest of each."""
         one = self._requests(_with(traffic, requests=REQUESTS))
         longest = int((one.input_tokens + one.output_tokens).max())
-        return max(users_that_fit(self._spec, longest, self._replicas), 1)
+        return max(users_that_fit(self._fleet.specs, longest), 1)
 
     def _count(self, clients: int) -> int:
         return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
@@ -172,17 +210,16 @@ class Search:
         alone = self._loads.run(self._loads.alone())
         if (alone.done_ns < 0).any() or self._objective.broken(alone):
             return self._none()
+        e2e_s = float(alone.e2e_s().mean())
         if self.work.objective == "max_rate":
-            return self._highest_rate(float(alone.e2e_s().mean()))
+            return self._highest_rate(e2e_s)
         rate = self.work.traffic.arrival.rate_per_s or 0.0
-        loads = self._loads = self._long_enough(float(alone.e2e_s().mean()), rate)
-        gpus = self.deployment.plan.gpus
-        most = max((self.work.search.max_gpus or MOST_GPUS) // gpus, 1)
-        bracket = self._fewest(most)
-        replicas = int(bracket.carried)
-        if not replicas:
-            return Found(bracket, loads.requests, most, "search")
-        return Found(bracket, loads.requests, replicas, "objective")
+        loads = self._loads = self._long_enough(e2e_s, rate)
+        if self.work.objective not in COUNTED:
+            met = loads.carries(loads.requests)
+            bracket = Bracket(float(met), 0.0 if met else 1.0)
+            return Found(bracket, loads.requests, self._fleet, "objective")
+        return self._fewest()
 
     def _long_enough(self, e2e_s: float, rate_per_s: float) -> Loads:
         """The traffic with enough requests for queues to build up, where no number is stated."""
@@ -192,25 +229,15 @@ class Search:
             return self._loads
         return replace(self._loads, requests=self._requests(_with(self._stated, requests=wanted)))
 
-    def _fewest(self, most: int, spec: ReplicaSpec | None = None, start: int = 1) -> Bracket:
-        """The fewest replicas: ``carried`` of them do and ``broken`` do not."""
-        loads, chosen = self._loads, spec or self._spec
-
-        def carries(replicas: int) -> bool:
-            met = replace(loads, replicas=replicas, spec=chosen).carries(loads.requests)
-            if spec is None:
-                loads.tried[float(replicas)] = met
-            return met
-
-        low, high = 0, max(start, 1)
-        while not carries(high):
-            if high >= most:
-                return Bracket(0.0, float(high))
-            low, high = high, min(2 * high, most)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if carries(middle) else (middle, high)
-        return Bracket(float(high), float(low))
+    def _fewest(self) -> Found:
+        """The fewest devices, or the cheapest."""
+        self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
+        fleet, carried = self._size.smallest()
+        if not carried:
+            return Found(Bracket(0.0, math.inf), self._loads.requests, fleet, "search")
+        replicas = float(sum(pool.count for pool in fleet.pools))
+        less = replicas - 1.0 if len(fleet.pools) == 1 else math.inf
+        return Found(Bracket(replicas, less), self._loads.requests, fleet, "objective")
 
     def _highest_rate(self, e2e_s: float) -> Found:
         coarse = self._coarse()
@@ -225,7 +252,7 @@ class Search:
         if not bracket.carried:
             return self._none()
         rate = bracket.carried
-        return Found(bracket, loads.at_rate(rate), self._replicas, "objective")
+        return Found(bracket, loads.at_rate(rate), self._fleet, "objective")
 
     def _coarse(self) -> Loads:
         loads, count = self._loads, len(self._loads.requests)
@@ -234,8 +261,8 @@ class Search:
         return replace(loads, requests=first(loads.requests, count // COARSE), tried={})
 
     def _most_users(self) -> Found:
-        loads, spec = self._loads, self._spec
-        most = max(users_that_fit(spec, self._longest, self._replicas), 1)
+        loads, specs = self._loads, self._fleet.specs
+        most = max(users_that_fit(specs, self._longest), 1)
         bracket = loads.most(
             lambda clients: loads.of_clients(int(clients)),
             min(8.0, most), least=1.0, most=float(most), whole=True,
@@ -244,46 +271,46 @@ class Search:
             return self._none()
         limited = "objective"
         if math.isinf(bracket.broken):
-            full = spec.limits.sequences * spec.groups * self._replicas <= most
+            together = (spec.limits.sequences * spec.groups for spec in specs
+                        if spec.role != "prefill")  # fmt: skip
+            full = sum(together) <= most
             limited = "sequences" if full else "kv_cache"
         clients = int(bracket.carried)
-        return Found(bracket, loads.of_clients(clients), self._replicas, limited)
+        return Found(bracket, loads.of_clients(clients), self._fleet, limited)
 
     def _none(self) -> Found:
         """Nothing is carried: the nearest is one request at a time."""
-        return Found(Bracket(0.0, 0.0), self._loads.alone(), self._replicas, "objective")
+        return Found(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
 
-    def _metrics(self, ends: Sequence[ReplicaSpec]) -> dict[str, Quantity]:
+    def _metrics(self, ends: Sequence[Sequence[ReplicaSpec]]) -> dict[str, Quantity]:
         """What was found, at the predicted pace and at a slow and a quick one."""
-        name, load = LOADS[self.work.objective], self.load
-        gpus = self.deployment.plan.gpus
+        name, load, fleet = LOADS[self.work.objective], self.load, self.found.fleet
         found: dict[str, Quantity] = {}
-        if name != "gpus":
-            values = [load, *(self._at(spec) for spec in ends)] if load else [0.0]
+        if name == "gpus" and load:
+            assert self._size is not None
+            found |= self._size.metrics(fleet, *ends)
+        elif name == "output_tokens_per_joule":
+            found["gpus"] = Quantity.exact(float(self.gpus))
+        elif name != "gpus":
+            values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
             found[name] = Quantity(load, min(values), max(values))
             found["gpus"] = Quantity.exact(float(self.gpus))
-        elif load:
-            most = 4 * int(load) + 4
-            counts = [load, *(self._fewest(most, s, int(load)).carried or most for s in ends)]
-            found[name] = Quantity(load, min(counts), max(counts)).times(gpus)
-            if self._price:
-                found["cost_per_hour"] = found[name].times(self._price)
         else:
             found[name] = Quantity.exact(0.0)
-        fit = users_that_fit(self._spec, self._longest, self.found.replicas)
+        fit = users_that_fit(fleet.specs, self._longest)
         found["users_that_fit"] = Quantity.exact(float(fit))
-        longest = longest_context(self._spec, self.deployment.model.max_positions)
+        longest = longest_context(fleet.specs, fleet.entry.deployment.model.max_positions)
         found["longest_context_tokens"] = Quantity.exact(float(longest))
         return found
 
-    def _at(self, spec: ReplicaSpec) -> float:
+    def _at(self, specs: Sequence[ReplicaSpec]) -> float:
         """The same at another pace."""
         loads, load = self._loads, self.load
         if self.work.objective == "max_concurrency":
-            most = float(max(users_that_fit(self._spec, self._longest, self._replicas), 1))
+            most = float(max(users_that_fit(self._fleet.specs, self._longest), 1))
             return loads.most(
                 lambda clients: loads.of_clients(int(clients)),
-                load, least=1.0, most=most, whole=True, spec=spec,
+                load, least=1.0, most=most, whole=True, specs=specs,
             ).carried  # fmt: skip
         coarse = self._coarse()
         own = load
@@ -294,7 +321,7 @@ class Search:
                 ).carried
                 or load
             )
-        moved = coarse.most(coarse.at_rate, own, least=LEAST_RATE, most=MOST_RATE, spec=spec)
+        moved = coarse.most(coarse.at_rate, own, least=LEAST_RATE, most=MOST_RATE, specs=specs)
         return load * moved.carried / own
 
     def _said(self, records: Records) -> list[str]:
@@ -325,8 +352,9 @@ class Search:
         ]
 
     def _why(self, records: Records) -> dict[str, Any]:
-        bracket = self.found.bracket
+        found, bracket, loads = self.found, self.found.bracket, self._coarse()
         values = self._objective.values(records)
+        loads = replace(loads, requests=found.requests) if self._size is None else loads
         return {
             "objective": self.work.objective,
             "limited_by": self.found.limited_by,
@@ -335,20 +363,16 @@ class Search:
             "values_ms": values,
             "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
             "tolerance": TOLERANCE,
-            "tried": [[load, met] for load, met in sorted(self._loads.tried.items())],
-        }
+            "tried": self._tried(),
+        } | of_pools(found.fleet, records, loads, self.work.search.vary)
+
+    def _tried(self) -> list[list[Any]]:
+        """Loads, or numbers of replicas, and whether they are carried."""
+        if self._size is not None:
+            return self._size.tried()
+        return [[load, met] for load, met in sorted(self._loads.tried.items())]
 
 
 def _with(traffic: ServingWorkload, **fields: Any) -> ServingWorkload:
     found: ServingWorkload = msgspec.structs.replace(traffic, **fields)
     return found
-
-
-def _price(scenario: Scenario) -> float:
-    cluster = scenario.raw.cluster
-    price = cluster.price_per_gpu_hour if cluster is not None else None
-    if price is None:
-        raise SilicastError(
-            "the price of a device is not stated", field="cluster.price_per_gpu_hour"
-        )
-    return price

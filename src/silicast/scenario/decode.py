@@ -98,7 +98,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
                 )
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()
-        if pool.count == 1:
+        if pool.count == 1 and pool.price_per_gpu_hour is None:
             raw, pools = _unpooled(raw, pool), {}
     if raw.task == "kernel":
         scenario = Scenario(raw, None, _kernel(raw), pools, links, folder)

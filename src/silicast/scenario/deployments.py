@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine, engines_of
+from silicast.composition.expert_copies import with_copies
 from silicast.composition.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
@@ -89,9 +90,10 @@ def deployment_of(
     if degrees.sp is True or degrees.sp > 1:
         raise not_yet("sequence parallelism in inference", "parallel.sp")
     machine, warnings = machine_of(scenario, options, trains=trains)
-    model = model_of(scenario)
+    plan = plan_of(scenario)
+    model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     precision, said = precision_of(scenario, model, machine.device)
-    return Deployment(machine, model, plan_of(scenario), precision), [*said, *warnings]
+    return Deployment(machine, model, plan, precision), [*said, *assumed, *warnings]
 
 
 def machine_of(

@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 
+from silicast.composition.expert_copies import without_copies
 from silicast.core.errors import SilicastError
 from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
@@ -42,7 +43,7 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
     said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
             for text in p.warnings]  # fmt: skip
     pools = tuple(
-        Pool(pool.deployment, _spec(pool, name, expected), pool.count, name)
+        Pool(pool.deployment, _spec(pool, name, expected), pool.count, name, _price(scenario, name))
         for name, pool in deployed.items()
     )
     said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
@@ -51,7 +52,7 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         said.append(LORA)
     plain, (pools, drafts) = pools, _drafting(scenario, pools)
     said += drafts
-    if len({pool.deployment.model for pool in pools}) > 1:
+    if len({without_copies(pool.deployment.model) for pool in pools}) > 1:
         raise not_yet("one traffic over pools of several models", "pools")
     router = _router(scenario, replicas)
     link, assumed = _link(scenario, pools)
@@ -126,6 +127,14 @@ def _spec(pool: Deployed, name: str, expected: Expected) -> ReplicaSpec:
     return replace(replica_spec(pool.deployment, own), role=cast("Role", pool.role))
 
 
+def _price(scenario: Scenario, name: str) -> float | None:
+    """Of a device an hour: the pool's own, else the cluster's."""
+    table, cluster = scenario.pools.get(name), scenario.raw.cluster
+    if table is not None and table.price_per_gpu_hour is not None:
+        return table.price_per_gpu_hour
+    return cluster.price_per_gpu_hour if cluster is not None else None
+
+
 def _router(scenario: Scenario, replicas: int) -> type[Router]:
     if scenario.raw.router:
         return router_named(scenario.raw.router)
@@ -133,21 +142,24 @@ def _router(scenario: Scenario, replicas: int) -> type[Router]:
 
 
 def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, list[str]]:
-    """What joins prefill and decode: the stated link, or the network of the decoding devices."""
+    """What joins prefill and decode: the stated link, the link of the decoding devices that is of
+    the stated kind, or their network.
+    """
     decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
     if decoding is None:
         if scenario.links:
             return None, ["links: no pool decodes what another one prefills"]
         return None, []
-    network = decoding.deployment.machine.links.inter_node
-    rate, latency_s, assumed = network.bandwidth_bytes_per_s, network.latency_s, []
     stated = next(iter(scenario.links.values()), PoolLinkTable())
+    cluster = decoding.deployment.machine.links
+    network, inside, assumed = cluster.inter_node, cluster.intra_node, list[str]()
+    rate, latency_s, name = network.bandwidth_bytes_per_s, network.latency_s, network.name
+    if inside is not None and stated.kind.casefold() == inside.name:
+        rate, name = inside.bandwidth_bytes_per_s, inside.name
     if stated.bandwidth_gb_per_s is not None:
         rate = stated.bandwidth_gb_per_s * 1e9
     else:
-        assumed = [
-            f"links: caches move over {network.name}, {rate / 1e9:.3g} GB/s a device, as assumed"
-        ]
+        assumed = [f"links: caches move over {name}, {rate / 1e9:.3g} GB/s a device, as assumed"]
     if stated.latency_us is not None:
         latency_s = stated.latency_us * 1e-6
     block = decoding.spec.layout.block_bytes

@@ -133,7 +133,9 @@ class EngineTable(Table, frozen=True):
 
 
 class PoolTable(Table, frozen=True):
-    """Replicas of one deployment. What is left out is as at the top of the scenario."""
+    """Replicas of one deployment. What is left out is as at the top of the scenario, the price of a
+    device as in ``cluster``.
+    """
 
     device: Name | dict[str, Any] | None = None
     count: Gpus = 1
@@ -143,6 +145,7 @@ class PoolTable(Table, frozen=True):
     role: Name = ""
     precision: PrecisionTable | None = None
     limits: LimitsTable | None = None
+    price_per_gpu_hour: NonNegative | None = None
 
 
 class PoolLinkTable(Table, frozen=True):

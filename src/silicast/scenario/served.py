@@ -41,15 +41,8 @@ class Served:
         slo: by which goodput is counted.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        requests: Requests,
-        slo: SloTable | None = None,
-        price_per_gpu_hour: float | None = None,
-    ) -> None:
+    def __init__(self, fleet: Fleet, requests: Requests, slo: SloTable | None = None) -> None:
         self.fleet, self.requests, self.slo = fleet, requests, slo
-        self._price = price_per_gpu_hour
         self._current: Simulation | None = None
         self._first: Records | None = None
 
@@ -122,22 +115,33 @@ class Served:
             found["goodput_per_s"] = self.goodput(records, found)
         if records.verified:
             found["acceptance_length"] = records.accepted / records.verified
+        if self.requests.content is not None:
+            held, asked = records.reused, self.requests.input_tokens
+            rows = records.finished
+            found["prefix_hit_rate"] = float(held[rows].sum() / max(asked[rows].sum(), 1))
         found["preemptions"] = float(records.sequences.preemptions.sum())
         sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
         found |= kv_use(records, self.blocks, sizes)
         found |= queue(records)
         found |= device_use(records, self.fleet)
-        if self._price is not None:
-            hourly = self._price * self.fleet.gpus / 3600.0
-            found["cost_per_million_output_tokens"] = hourly * 1e6 / found["output_tokens_per_s"]
+        if (hourly := self.fleet.cost_per_hour) is not None:
+            each = hourly / 3600.0 / found["output_tokens_per_s"]
+            found["cost_per_million_output_tokens"] = each * 1e6
+            if each:
+                found["output_tokens_per_cost"] = 1.0 / each
         return found
 
     def power(self) -> dict[str, Quantity]:
         """Power and energy of the first run, where power is modelled."""
-        return {
+        found = {
             name: with_model_error(value, self.fleet.pools, most)
             for name, (value, most) in power(self.records, self.fleet).items()
         }
+        each = found.get("energy_per_output_token_j")
+        if each is not None and each.p05:
+            per = Quantity(1.0 / each.estimate, 1.0 / each.p95, 1.0 / each.p05)
+            found["output_tokens_per_joule"] = per
+        return found
 
     def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
         """Requests a second that keep the objective: a limit on a quantile is a limit on each

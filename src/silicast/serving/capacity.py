@@ -93,22 +93,27 @@ def bracketed(
     return Bracket(carried, float(broken))
 
 
+Specs = Sequence[ReplicaSpec] | None
+"""Of each replica in place of its own."""
+Simulate = Callable[[Requests, Specs], Simulation]
+
+
 @final
 @dataclass(frozen=True)
 class Loads:
-    """Loads of one traffic on replicas of one kind.
+    """Loads of one traffic on a fleet.
 
     Attributes:
         requests: the traffic: what is asked, in which order and with which pattern of arrivals.
+        simulation: of requests on the fleet, or on its replicas at another pace.
         objective: to keep.
         count: requests of a run with so many clients; None = all.
         tried: load -> whether it is carried, at the predicted pace.
     """
 
     requests: Requests
-    spec: ReplicaSpec
+    simulation: Simulate
     objective: Objective
-    replicas: int = 1
     count: Callable[[int], int] | None = None
     tried: dict[float, bool] = field(default_factory=dict)
 
@@ -138,65 +143,68 @@ class Loads:
         """Requests a second where all come at once: hardly more can be carried."""
         nothing = np.zeros(len(self.requests), dtype=np.int64)
         burst = replace(self.requests, arrival_ns=nothing)
-        records = self.run_whole(burst, [self.spec] * self.replicas)
-        return rates(records)["requests_per_s"]
+        return rates(self.run_whole(burst))["requests_per_s"]
 
-    def run_whole(self, requests: Requests, specs: Sequence[ReplicaSpec]) -> Records:
+    def run_whole(self, requests: Requests) -> Records:
         """A run to its end, whatever the objective."""
-        return Simulation(requests, specs).run()
+        return self.simulation(requests, None).run()
 
-    def run(self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None) -> Records:
+    def run(self, requests: Requests, specs: Specs = None) -> Records:
         """A run to its end, or until the objective is broken for certain."""
-        simulation = Simulation(requests, specs or [self.spec] * self.replicas)
+        simulation = self.simulation(requests, specs)
         records = simulation.records
         return simulation.run(lambda now: self.objective.hopeless(records, now))
 
-    def carries(self, requests: Requests, spec: ReplicaSpec | None = None) -> bool:
+    def carries(self, requests: Requests, specs: Specs = None) -> bool:
         """Whether requests are answered within the objective."""
-        specs = None if spec is None else [spec] * self.replicas
         records = self.run(requests, specs)
         return not (records.done_ns < 0).any() and not self.objective.broken(records)
 
     def most(
         self, load: Callable[[float], Requests], start: float, *, least: float, most: float,
-        whole: bool = False, spec: ReplicaSpec | None = None, factor: float = 2.0,
+        whole: bool = False, specs: Specs = None, factor: float = 2.0,
     ) -> Bracket:  # fmt: skip
         """The largest load that is carried.
 
         Args:
             load: requests of it (:meth:`at_rate`, :meth:`of_clients`).
             factor: between loads until one is carried and one not.
-            spec: replicas at another pace: near the load that is known, and half as fine.
+            specs: replicas at another pace: near the load that is known, and half as fine.
         """
 
         def carries(at: float) -> bool:
-            met = self.carries(load(at), spec)
-            if spec is None:
+            met = self.carries(load(at), specs)
+            if specs is None:
                 self.tried[at] = met
             return met
 
-        factor, tolerance = (factor, TOLERANCE) if spec is None else (1.15, 2.0 * TOLERANCE)
+        factor, tolerance = (factor, TOLERANCE) if specs is None else (1.15, 2.0 * TOLERANCE)
         return bracketed(
             carries, start, least=least, most=most, whole=whole, factor=factor, tolerance=tolerance
         )
 
 
-def users_that_fit(spec: ReplicaSpec, tokens: int, replicas: int = 1) -> int:
-    """Sequences of so many tokens that run at once: what the KV cache and the engine allow."""
-    held = spec.limits.blocks // max(spec.layout.of_one(tokens), 1)
-    return min(held, spec.limits.sequences) * spec.groups * replicas
+def users_that_fit(specs: Sequence[ReplicaSpec], tokens: int) -> int:
+    """Sequences of so many tokens that run at once on replicas: what their KV caches and engines
+    allow, where tokens are decoded.
+    """
+    found = 0
+    for spec in specs:
+        held = spec.limits.blocks // max(spec.layout.of_one(tokens), 1)
+        found += min(held, spec.limits.sequences) * spec.groups * (spec.role != "prefill")
+    return found
 
 
-def longest_context(spec: ReplicaSpec, model_tokens: int = 0) -> int:
-    """Tokens of the longest sequence that fits the KV cache.
+def longest_context(specs: Sequence[ReplicaSpec], model_tokens: int = 0) -> int:
+    """Tokens of the longest sequence that fits the KV cache of every kind of replica.
 
     Args:
         model_tokens: what the model is made for; 0 = no limit.
     """
-    low, high = 0, min(model_tokens or LONGEST, spec.limits.model_tokens) + 1
+    low, high = 0, min(model_tokens or LONGEST, *(s.limits.model_tokens for s in specs)) + 1
     while high - low > 1:
         middle = (low + high) // 2
-        fits = spec.layout.of_one(middle) <= spec.limits.blocks
+        fits = all(spec.layout.of_one(middle) <= spec.limits.blocks for spec in specs)
         low, high = (middle, high) if fits else (low, middle)
     return low
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.composition.deployment import Deployment
@@ -20,12 +20,14 @@ class Pool:
 
     Attributes:
         name: of the scenario; "" = its only one.
+        price_per_gpu_hour: of a device, None if not stated.
     """
 
     deployment: Deployment
     spec: ReplicaSpec
     count: int = 1
     name: str = ""
+    price_per_gpu_hour: float | None = None
 
     @property
     def gpus(self) -> int:
@@ -59,6 +61,23 @@ class Fleet:
     def gpus(self) -> int:
         """Devices in all."""
         return sum(pool.gpus for pool in self.pools)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Of all devices; None if the price of one is not stated."""
+        prices = [(pool.price_per_gpu_hour, pool.gpus) for pool in self.pools]
+        if any(price is None for price, _ in prices):
+            return None
+        return sum((price or 0.0) * gpus for price, gpus in prices)
+
+    def counted(self, counts: Sequence[int]) -> Fleet:
+        """With so many replicas of each pool."""
+        pools, plain = (
+            tuple(replace(pool, count=n) for pool, n in zip(each, counts, strict=True))
+            if each else ()
+            for each in (self.pools, self.undrafted)
+        )  # fmt: skip
+        return replace(self, pools=pools, undrafted=plain)
 
     @staticmethod
     def of(deployment: Deployment, spec: ReplicaSpec, replicas: int = 1) -> Fleet:

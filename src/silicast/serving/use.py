@@ -91,7 +91,7 @@ def _bytes_read(records: Records, deployment: Deployment) -> float:
     tokens = np.maximum(log["decoding"] + log["prefill_tokens"], 1)
     missed = np.zeros(len(tokens))
     if model.moe is not None:  # no token of the step goes to an expert
-        missed = routed * (1.0 - model.moe.topk / model.moe.experts) ** tokens
+        missed = routed * (1.0 - model.moe.topk / model.moe.held) ** tokens
     weights = float((log["steps"] * (1.0 - missed)).sum())
     rows = records.finished
     prompt, more = records.requests.input_tokens[rows], records.requests.output_tokens[rows] - 1

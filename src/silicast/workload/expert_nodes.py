@@ -33,12 +33,12 @@ def expert_nodes(make: Nodes, moe: MoE, source: str) -> Ended:
     if moe.latent:
         yield make.gemm("latent_down", moe.latent, hidden, source)
         before = ("router_softmax", "latent_down")
-    flags = (("gated", make.model.gated), (moe.routing, True))
+    flags = (("gated", make.model.gated), (moe.spread, True))
     kernel = DISPATCHED if make.dispatches else ""
     experts = make.node(
         "experts", "moe", *before,
         variant=Variant(dtype=make.precision.expert.name, kernel=kernel, flags=flags),
-        tokens=TOKENS if shard.groups == 1 else ALL_TOKENS, experts=moe.experts, topk=moe.topk,
+        tokens=TOKENS if shard.groups == 1 else ALL_TOKENS, experts=moe.held, topk=moe.topk,
         hidden=moe.latent or hidden, intermediate=moe.intermediate, ep=shard.ep, tp=shard.expert_tp,
     )  # fmt: skip
     result = yield from _exchanged(make, experts)

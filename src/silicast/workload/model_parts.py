@@ -36,6 +36,8 @@ class MoE:
         routing: how popular its experts are, a distribution of :mod:`silicast.kernels.routing`:
             "uniform" is what a balancing loss trains a router for; small batches then leave some
             experts unread, and the ranks of a group wait for the one with most.
+        copies: of popular experts, in memory beside the experts, so that ranks hold and do as much
+            as each other; tokens share out among the copies.
 
     Raises:
         SilicastError: sizes that contradict each other.
@@ -54,10 +56,11 @@ class MoE:
     latent: int = 0
     capacity: int = 0
     routing: str = "uniform"
+    copies: int = 0
 
     LIMITS: ClassVar[dict[str, tuple[int, int]]] = {
         "experts": (1, 1 << 16), "topk": (1, 1 << 16), "intermediate": (1, 1 << 22),
-        "shared_intermediate": (0, 1 << 22), "latent": (0, 1 << 20),
+        "shared_intermediate": (0, 1 << 22), "latent": (0, 1 << 20), "copies": (0, 1 << 16),
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -72,6 +75,19 @@ class MoE:
             check_int("moe.dense_layers", layer, 0, 1 << 10)
         ascending = list(self.dense_layers) == sorted(set(self.dense_layers))
         require(ascending, "not ascending", "moe.dense_layers", "sort them")
+
+    @property
+    def held(self) -> int:
+        """Experts in memory, copies included."""
+        return self.experts + self.copies
+
+    @property
+    def spread(self) -> str:
+        """How popular what ranks hold is: copies are of popular experts, and placed so that ranks
+        get as many tokens as each other.
+        """
+        uneven = self.routing.startswith("power_law_") and not self.routing.endswith("_eplb")
+        return f"{self.routing}_eplb" if self.copies and uneven else self.routing
 
 
 @final

@@ -53,10 +53,10 @@ def _mlp_weights(model: ModelConfig, kind: LayerKind) -> list[Weight]:
 
 def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
     h, f, ups = model.hidden, moe.intermediate, 2 if model.gated else 1
-    count, topk = moe.experts, moe.topk
+    count, topk = moe.held, moe.topk
     inside = moe.latent or h
     found = [
-        Weight("router", count, h, "none", "router"),
+        Weight("router", moe.experts, h, "none", "router"),
         Weight("expert_up", f, inside, "expert_outputs", "expert", ups * count, ups * topk),
         Weight("expert_down", inside, f, "expert_inputs", "expert", count, topk),
     ]
@@ -64,7 +64,7 @@ def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
         found.append(Weight("latent_down", moe.latent, h, "none", "linear"))
         found.append(Weight("latent_up", h, moe.latent, "none", "linear"))
     if moe.router_bias:
-        found.append(Weight("router_bias", count))
+        found.append(Weight("router_bias", moe.experts))
     if model.mlp_bias:
         found.append(Weight("expert_up_bias", f, 1, "expert_outputs", "vector", ups * count,
                             ups * topk))  # fmt: skip

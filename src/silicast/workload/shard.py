@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.errors import SilicastError
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.model_parts import require
 from silicast.workload.plan import Plan, Policy
@@ -122,19 +122,14 @@ def _check_experts(model: ModelConfig, plan: Plan) -> None:
         require(ep <= 1, text, "parallel.ep", "leave ep at 1")
         return
     ranks = plan.tp * plan.attention_dp
-    if ep == ranks < moe.experts and moe.experts % ep:
-        raise unmodelled(
-            f"{moe.experts} experts on {ep} ranks need copies of some experts", "parallel.ep",
-            "a degree that divides the experts",
-        )  # fmt: skip
     fits = [
         d
         for d in range(1, ranks + 1)
-        if ranks % d == 0 and moe.experts % d == 0 and moe.intermediate % (ranks // d) == 0
+        if ranks % d == 0 and moe.held % d == 0 and moe.intermediate % (ranks // d) == 0
     ]
     require(
         ep in fits,
-        f"ep = {ep} with tp x attention_dp = {ranks} cannot share {moe.experts} experts of "
+        f"ep = {ep} with tp x attention_dp = {ranks} cannot share {moe.held} experts of "
         f"width {moe.intermediate}",
         "parallel.ep",
         f"one of {', '.join(map(str, fits))}" if fits else "change tp",

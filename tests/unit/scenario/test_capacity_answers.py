@@ -75,13 +75,76 @@ def test_the_cheapest_plan_is_chosen_among_candidates() -> None:
     assert found.metrics["gpus"].estimate == min(devices) == devices[0]
 
 
-@pytest.mark.parametrize(
-    ("objective", "said"),
-    [("max_tokens_per_joule", "objective max_tokens_per_joule"), ("min_cost", "price")],
-)
-def test_what_cannot_be_searched_for_is_refused(objective: str, said: str) -> None:
-    with pytest.raises(SilicastError, match=said):
-        asked(objective, {"ttft_ms": 100.0})
+def test_tokens_a_joule_choose_among_power_limits() -> None:
+    found = asked(
+        "max_tokens_per_joule", {"ttft_ms": 500.0}, search={"vary": {"limits.power_w": [300, 700]}}
+    )
+    values = [each["output_tokens_per_joule"] for each in found.why["candidates"]]
+    assert values == sorted(values, reverse=True)
+    best = found.metrics["output_tokens_per_joule"]
+    assert best.p05 < best.estimate < best.p95
+    assert best.estimate == pytest.approx(values[0], rel=1e-6)
+
+
+def test_cost_without_prices_counts_devices_and_says_so() -> None:
+    found = asked("min_cost", {"ttft_p90_ms": 60.0})
+    assert found.metrics["cost_per_hour"] == found.metrics["gpus"]
+    assert any("no price of a device" in said for said in found.warnings)
+
+
+def pools(**workload: Any) -> Answer:
+    def pool(role: str, price: float) -> dict[str, Any]:
+        return {"device": "h100", "role": role, "price_per_gpu_hour": price}
+
+    traffic = {
+        "arrival": {"kind": "poisson", "rate_per_s": 40.0}, "input_len": 800, "output_len": 40,
+        "requests": 120,
+    }  # fmt: skip
+    return run(
+        decode(
+            {
+                "task": "capacity", "model": "Llama-3.1-8B", "engine": "vllm",
+                "pools": {"prefill": pool("prefill", 3.0), "decode": pool("decode", 1.0)},
+                "links": {"kv": {"from": "prefill", "to": "decode", "bandwidth_gb_per_s": 50.0}},
+                "workload": {"traffic": traffic, **workload},
+            }
+        )
+    )  # fmt: skip
+
+
+def test_several_pools_are_sized_each_for_what_it_does() -> None:
+    found = pools(objective="min_cost", slo={"ttft_p90_ms": 150.0, "tpot_p90_ms": 15.0})
+    why = found.why["capacity"]
+    assert why["reached"]
+    counts = {name: each["replicas"] for name, each in why["pools"].items()}
+    cost = found.metrics["cost_per_hour"]
+    assert cost.estimate == 3.0 * counts["prefill"] + counts["decode"]
+    assert cost.p05 <= cost.estimate <= cost.p95
+    cheaper = [
+        tried for tried, met in why["tried"]
+        if met and 3.0 * tried["prefill"] + tried["decode"] < cost.estimate
+    ]  # fmt: skip
+    assert not cheaper
+    for each in why["pools"].values():
+        assert 0.0 < each["busy"] <= 1.0
+        assert each["replicas"] == 1 or each["fewer"]["breaks"]
+
+
+def test_counts_of_pools_are_chosen_among_those_stated() -> None:
+    vary = {"pools.prefill.count": [2, 4], "pools.decode.count": [3]}
+    found = pools(objective="min_gpus", slo={"ttft_p90_ms": 1000.0}, search={"vary": vary})
+    sizes = {name: each["replicas"] for name, each in found.why["capacity"]["pools"].items()}
+    assert sizes == {"prefill": 2, "decode": 3}
+    with pytest.raises(SilicastError, match="whole numbers"):
+        pools(objective="min_gpus", slo={"ttft_ms": 1e3},
+              search={"vary": {"pools.decode.count": [0.5]}})  # fmt: skip
+
+
+def test_the_highest_rate_over_pools_as_given() -> None:
+    found = pools(objective="max_rate", slo={"ttft_p90_ms": 300.0})
+    assert found.metrics["gpus"].estimate == 2.0
+    rate = found.metrics["max_rate_per_s"]
+    assert 0.0 < rate.p05 <= rate.estimate <= rate.p95
 
 
 def test_flags_say_what_is_searched_for() -> None:

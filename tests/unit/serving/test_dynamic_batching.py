@@ -31,7 +31,8 @@ def served(arrivals_ns: list[int], most: int = 8, concurrency: int = 0, **option
 
 
 def batches(records: Records) -> list[int]:
-    return records.log.columns()["prompts"].tolist()
+    found: list[int] = records.log.columns()["prompts"].tolist()
+    return found
 
 
 def test_whoever_waits_when_a_pass_ends_forms_the_next() -> None:

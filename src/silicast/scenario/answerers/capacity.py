@@ -10,8 +10,8 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, not_yet, register
-from silicast.scenario.capacity_search import LOADS, Search
+from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.capacity_search import COUNTED, Search
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.set_fields import with_fields
 from silicast.scenario.workloads import CapacityWorkload
@@ -20,8 +20,9 @@ from silicast.scenario.workloads import CapacityWorkload
 @register
 @final
 class CapacityAnswerer(Answerer):
-    """Metrics: ``max_rate_per_s``, ``max_concurrency`` or the fewest ``gpus``, and everything that
-    task ``serving`` says of that point; ``users_that_fit`` and ``longest_context_tokens``.
+    """Metrics: ``max_rate_per_s``, ``max_concurrency``, or the fewest ``gpus`` or the least
+    ``cost_per_hour`` over one or several pools, and everything that task ``serving`` says of that
+    point; ``users_that_fit`` and ``longest_context_tokens``.
     """
 
     task: ClassVar[str] = "capacity"
@@ -31,8 +32,6 @@ class CapacityAnswerer(Answerer):
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         work = scenario.workload
         assert isinstance(work, CapacityWorkload)
-        if work.objective not in LOADS:
-            raise not_yet(f"objective {work.objective}", "workload.objective")
         found, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
@@ -62,6 +61,9 @@ def _candidates(
 ) -> Iterator[tuple[dict[str, Any], Scenario]]:
     """Scenarios to try, and what is different in each."""
     vary = work.search.vary
+    if work.objective in COUNTED:  # the search itself chooses counts of pools
+        counts = {f"pools.{name}.count" for name in scenario.pools}
+        vary = {field: values for field, values in vary.items() if field not in counts}
     combinations = list(product(*vary.values()))
     most = work.search.max_candidates
     if most is not None and len(combinations) > most:

@@ -79,9 +79,7 @@ def prepared(scenario: Scenario) -> Prepared:
     requests = traffic.requests
     longest = int(requests.input_tokens.max())
     fleet, warnings = fleet_of(scenario, Expected(longest, requests.concurrency))
-    cluster = scenario.raw.cluster
-    price = cluster.price_per_gpu_hour if cluster else None
-    served = Served(fleet, requests, work.slo, price)
+    served = Served(fleet, requests, work.slo)
     _check_generates(served)
     said = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
     return Prepared(served, said)

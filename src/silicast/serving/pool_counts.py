@@ -1,0 +1,114 @@
+"""The cheapest numbers of replicas of several pools that carry a load.
+
+What carries a load still carries it with more replicas of any pool. So each pool has a least number
+that no others make up for, and a number that fails rules out every smaller one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import final
+
+Counts = tuple[int, ...]
+"""Replicas of each pool."""
+
+
+@final
+class CountSearch:
+    """Numbers of replicas, tried at most once each.
+
+    Args:
+        carries: whether so many carry the load; taken as monotone in each number.
+        allowed: of each pool the numbers to choose among, ascending.
+        prices: of one replica of each pool.
+        within: whether so many may be chosen; asked first.
+        confirms: asked of the choice at last, where ``carries`` looks at a part of the load only.
+    """
+
+    def __init__(
+        self,
+        carries: Callable[[Counts], bool],
+        allowed: Sequence[Sequence[int]],
+        prices: Sequence[float],
+        within: Callable[[Counts], bool] | None = None,
+        confirms: Callable[[Counts], bool] | None = None,
+    ) -> None:
+        self._confirms = confirms or _always
+        self._ask, self._allowed, self._prices = carries, allowed, prices
+        self._within = within or _always
+        self._last = tuple(len(each) - 1 for each in allowed)
+        self.tried: dict[Counts, bool] = {}
+
+    def cheapest(self) -> Counts | None:
+        """The cheapest that carry the load; None = none do.
+
+        >>> pools = CountSearch(
+        ...     lambda counts: counts[0] >= 3 and sum(counts) >= 5, [range(1, 9)] * 2, [2.0, 1.0])
+        >>> pools.cheapest()
+        (3, 2)
+        """
+        roomy = self._roomy()
+        if roomy is None:
+            return None
+        least = tuple(self._least(pool, roomy) for pool in range(len(roomy)))
+        waiting, seen = [(self._cost(least), least)], {least}
+        while waiting:
+            _, places = heapq.heappop(waiting)
+            if not self._within(self._counts(places)):
+                continue
+            if self._carries(places) and self._confirms(self._counts(places)):
+                return self._counts(places)
+            for pool, place in enumerate(places):
+                more = _with(places, pool, place + 1)
+                if place < self._last[pool] and more not in seen:
+                    seen.add(more)
+                    heapq.heappush(waiting, (self._cost(more), more))
+        return None
+
+    def _roomy(self) -> Counts | None:
+        """Places of numbers that carry the load, not many times what is needed."""
+        places = (0,) * len(self._last)
+        while not self._carries(places):
+            if places == self._last:
+                return None
+            places = tuple(
+                min(2 * at + 1, last) for at, last in zip(places, self._last, strict=True)
+            )
+        return places
+
+    def _least(self, pool: int, roomy: Counts) -> int:
+        """The least place of one pool where the others have plenty."""
+        low, high = -1, roomy[pool]
+        plenty = tuple(min(2 * at + 1, n) for at, n in zip(roomy, self._last, strict=True))
+        if len(roomy) == 1:
+            plenty = roomy
+        while high - low > 1:
+            middle = (low + high) // 2
+            carried = self._carries(_with(plenty, pool, middle))
+            low, high = (low, middle) if carried else (middle, high)
+        return high
+
+    def _carries(self, places: Counts) -> bool:
+        """From what was tried already where that is enough."""
+        counts = self._counts(places)
+        for other, met in self.tried.items():
+            smaller, larger = (other, counts) if met else (counts, other)
+            if all(a <= b for a, b in zip(smaller, larger, strict=True)):
+                return met
+        found = self.tried[counts] = self._ask(counts)
+        return found
+
+    def _counts(self, places: Counts) -> Counts:
+        return tuple(own[at] for own, at in zip(self._allowed, places, strict=True))
+
+    def _cost(self, places: Counts) -> float:
+        return sum(p * n for p, n in zip(self._prices, self._counts(places), strict=True))
+
+
+def _always(_: Counts) -> bool:
+    return True
+
+
+def _with(places: Counts, pool: int, place: int) -> Counts:
+    return (*places[:pool], place, *places[pool + 1 :])
