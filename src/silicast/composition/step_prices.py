@@ -169,7 +169,7 @@ class StepPrices:
             by_symbol: dict[str, list[int]] = {}
             smooth: dict[Op, list[int]] = {}
             for index in members:
-                if DecodeSurface.describes(self.timer, group, index):
+                if DecodeSurface.describes(self.timer, index):
                     smooth.setdefault(self.graph.nodes[index].op, []).append(index)
                 else:
                     by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
@@ -245,11 +245,9 @@ class StepPrices:
             return replace(first, cached=cached, seen=seen, longest=first.longest + number)
 
         def learn(numbers: Iterable[int]) -> None:
-            asked = {number: state(number) for number in numbers if number not in known}
-            for each in self._surfaces:
-                each.expect([(s.cached, s.seen, s.longest) for s in asked.values()])
-            for number, step in asked.items():
-                known[number] = self._priced(step)
+            for number in numbers:
+                if number not in known:
+                    known[number] = self._priced(state(number))
 
         leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
         if not leaps:
