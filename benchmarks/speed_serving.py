@@ -191,7 +191,7 @@ def answered(count: int) -> dict[str, dict[str, float]]:
     for case in mixed()[:count]:
         out = BytesIO()
         cpu, wall = time.process_time(), time.perf_counter()
-        run_batch(BytesIO(json.dumps(case).encode() + b"\n"), out.write)
+        run_batch(BytesIO(json.dumps(case).encode() + b"\n"), out)
         reply = json.loads(out.getvalue())
         metrics = reply.get("metrics", {})
         found[case["id"]] = {

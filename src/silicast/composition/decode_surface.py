@@ -36,7 +36,7 @@ RATIOS_OF_OCTAVE = 2
 FINEST = 2
 """How often cells are halved."""
 SIDE = 4
-"""Cells on a side of a box of mean lengths and ratios, of cells that are not halved."""
+"""Cells on a side of a box of mean lengths and ratios."""
 TOLERANCE = 0.005
 """Largest error, in the middle of a cell, of a step that decodes."""
 CELLS = 1 << 16
@@ -100,22 +100,28 @@ class DecodeSurface:
         mean = tokens / count
         ratio = longest / mean
         octave, over = math.log2(mean), math.log2(ratio) if ratio > 1.0 else 0.0
-        level = 0
+        cells, level = self._cells, 0
         while True:
             number = bisect_right(_counts(level), count) - 1
             column = int(octave * (TOKENS_OF_OCTAVE << level))
             row = int(over * (RATIOS_OF_OCTAVE << level))
-            key = (place, level, number, column, row)
-            if key not in self._cells:
+            key = (0, level, number, column, row)
+            if key not in cells:
                 self._fill(*key)
-            cell = self._cells[key]
-            if cell is not None:
-                return _between(cell, count, mean, ratio)
+            if (cell := cells[key]) is not None:
+                break
             level += 1
+        if place:  # cells are as large as at boost
+            key = (place, level, number, column, row)
+            if key not in cells:
+                self._fill(*key)
+            cell = cells[key]
+            assert cell is not None
+        return _between(cell, count, mean, ratio)
 
     def _fill(self, place: int, level: int, number: int, column: int, row: int) -> None:
         """Evaluates the box in which a cell lies."""
-        side = 2 if level else SIDE
+        side = SIDE
         low, high = _counts(level)[number : number + 2]
         planes = [low] if high - low == 1 else [low, high]
         columns, rows = (range(each // side * side, each // side * side + side + 1)
@@ -134,7 +140,7 @@ class DecodeSurface:
             len(planes), side + 1, side + 1, -1
         )
         checked = found[corners.shape[0] * (side + 1) ** 2 :]
-        rest_s = self._rest_s(place, low) if level < FINEST else 0.0
+        rest_s = self._rest_s(place, low)
         for x in range(side):
             for y in range(side):
                 cell: Cell = (
@@ -147,7 +153,7 @@ class DecodeSurface:
                     float(ratios[y]), 1.0 / float(ratios[y + 1] - ratios[y]),
                 )  # fmt: skip
                 holds = True
-                if level < FINEST:
+                if level < FINEST and not place:
                     at = x * side + y
                     each = lists[len(planes) * (side + 1) ** 2 + at]
                     count, tokens = len(each), int(each.sum()) + len(each)
