@@ -29,9 +29,6 @@ LENGTHS = 1 << 15
 """Lengths of one sequence that are remembered at most."""
 Flags = NDArray[np.bool_]
 Values = tuple[float, ...]
-Corners = Sequence[Values]
-"""Values at the corners of a cell, in the order of :data:`CORNERS`."""
-CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 Pairs = Sequence[tuple[int, int]]
 """(new tokens, past plus new tokens) of sequences in prefill."""
 Clocks = Callable[[int], Device]
@@ -51,17 +48,6 @@ def block_of(size: int) -> range:
     width = BLOCK if size < WIDE_FROM else WIDE_BLOCK
     low = size // width * width
     return range(low, low + width)
-
-
-def between(corners: Corners, right: float, up: float) -> Values:
-    """What lies between the corners of a cell.
-
-    >>> between(((0.0,), (1.0,), (2.0,), (3.0,)), 0.5, 0.25)
-    (1.25,)
-    """
-    left, down = 1.0 - right, 1.0 - up
-    s, t, u, v = left * down, left * up, right * down, right * up
-    return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
 
 
 def values_of(call: Call, device: Device) -> F64:
@@ -98,9 +84,6 @@ class CallValues:
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
-        self._expected: list[I64] = []
-        self._rows: dict[bytes, int] = {}
-        self._found: dict[int, F64] = {}
 
     def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape
@@ -124,21 +107,7 @@ class CallValues:
         """Of one state."""
         return tuple(self.of(place, [prefill], [cached])[0].tolist())
 
-    def expect(self, decodes: Sequence[I64]) -> None:
-        """States of decode alone that are asked for next; the first that is has all evaluated."""
-        self._expected, self._found = list(decodes), {}
-        self._rows = {cached.tobytes(): row for row, cached in enumerate(decodes)}
-
-    def of_decode(self, place: int, cached: I64) -> Values:
-        """Of one state of decode alone."""
-        row = self._rows.get(cached.tobytes())
-        if row is None:
-            return self.of_one(place, (), cached)
-        if place not in self._found:
-            self._found[place] = self.of(place, [()] * len(self._expected), self._expected)
-        return tuple(self._found[place][row].tolist())
-
-    def near(self, found: F64, exact: F64, rest_s: float, tolerance: float) -> Flags:
+    def near(self, found: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes
         take ``rest_s``, shape (...).
 
