@@ -56,7 +56,9 @@ def azure() -> tuple[I64, I64, I64, str]:
         import pyarrow.parquet as pq
 
         table = pq.read_table(path, filters=[("trace", "=", TRACE)])
-        at, asked, said = (table[n].to_numpy() for n in ("arrival_s", "input_tokens", "output_tokens"))
+        at, asked, said = (
+            table[n].to_numpy() for n in ("arrival_s", "input_tokens", "output_tokens")
+        )
         times = np.rint((at - at[0]) * 1e9).astype(np.int64)
         return times, asked.astype(np.int64), np.maximum(said, 1).astype(np.int64), TRACE
     random = np.random.default_rng(0)

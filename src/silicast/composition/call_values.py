@@ -1,7 +1,7 @@
 """What single groups of nodes take, as plain numbers: the leaves of prices of single steps.
 
-Values of a call are one tuple: for each member the seconds of one execution, then for each its
-share of the cores, of memory, the joules of the cores and of memory.
+Values are one tuple: the seconds of one execution, its shares of the cores and of memory, the
+joules of the cores and of memory.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def block_of(size: int) -> range:
 
 
 def values_of(call: Call, device: Device) -> F64:
-    """What one execution of each member of a call takes, shape (5 x members, rows): seconds, the
-    shares of cores and of memory, joules of the cores and of memory.
+    """What one execution of the only member of a call takes, shape (5, rows): seconds, the shares
+    of cores and of memory, joules of the cores and of memory.
     """
     times = call.times
     assert isinstance(times, KernelTimes)
@@ -67,20 +67,20 @@ def values_of(call: Call, device: Device) -> F64:
 
 @final
 class CallValues:
-    """Values of one group of nodes by the full model.
+    """Values of nodes with the same op by the full model.
 
     Args:
         timer: prices them.
-        members: places of the nodes.
+        members: places of the nodes, one of which is evaluated.
         device: clocks.
     """
 
     def __init__(
         self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
     ) -> None:
-        self.timer, self.group, self.members = timer, group, tuple(members)
+        self.timer, self.group, self.members = timer, group, tuple(members[:1])
         self._device = device
-        self._counts = np.array([timer.nodes[index].count for index in members])
+        self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
         self._last: tuple[object, Call] | None = None
@@ -115,9 +115,8 @@ class CallValues:
             found, exact: values, shape (..., values).
             tolerance: share of the step.
         """
-        own = len(self.members)
-        off_s = (np.abs(found[..., :own] - exact[..., :own]) * self._counts).sum(axis=-1)
-        whole_s = rest_s + (exact[..., :own] * self._counts).sum(axis=-1)
+        off_s = np.abs(found[..., 0] - exact[..., 0]) * self._count
+        whole_s = rest_s + exact[..., 0] * self._count
         near: Flags = off_s <= tolerance * whole_s
         return near
 

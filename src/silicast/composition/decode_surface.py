@@ -28,11 +28,11 @@ MOST = 1 << 21
 
 @final
 class DecodeSurface:
-    """One group of attention nodes.
+    """Attention nodes with the same op.
 
     Args:
         timer: prices the grid.
-        members: places of the nodes.
+        members: places of the nodes, which have the same op.
         device: clocks.
         rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step
             take.
@@ -46,9 +46,8 @@ class DecodeSurface:
         device: Clocks,
         rest_s: Callable[[int, int], float],
     ) -> None:
-        self.members = tuple(members)
         self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
-        op = timer.nodes[self.members[0]].op
+        op = timer.nodes[members[0]].op
         window = dict(op.dims).get("window", 0)
         assert isinstance(window, int)
         self._window, self._chunked = window, op.variant.flag("chunked")

@@ -16,14 +16,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.call_values import (
-    CallValues,
-    Clocks,
-    Flags,
-    LengthTable,
-    Pairs,
-    Values,
-)
+from silicast.composition.call_values import CallValues, Clocks, Flags, LengthTable, Pairs, Values
 from silicast.composition.node_times import NodeGroup
 from silicast.composition.surface import Surface
 from silicast.composition.timer import Timer
@@ -47,11 +40,11 @@ _NONE: I64 = np.zeros(0, dtype=np.int64)
 
 @final
 class PrefillSurface:
-    """One group of nodes that run in steps with a prefill alone.
+    """Nodes with the same op that run in steps with a prefill alone.
 
     Args:
         timer: prices them.
-        members: places of the nodes.
+        members: places of the nodes, which have the same op.
         device: clocks.
         rest_s: a place in the grid of clocks, prompts, tokens -> what all other nodes of such a
             step take.
@@ -65,10 +58,9 @@ class PrefillSurface:
         device: Clocks,
         rest_s: Callable[[int, int, int], float],
     ) -> None:
-        self.members = tuple(members)
         self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
         self._sees_past = any(PREFILL_KV in _symbols(timer, index) for index in members)
-        window = dict(timer.nodes[self.members[0]].op.dims).get("window", 0)
+        window = dict(timer.nodes[members[0]].op.dims).get("window", 0)
         self._reach = window if isinstance(window, int) and window else 1 << 40
         self._alone = LengthTable(self._of_lengths)
         self._fresh = Surface(_prompts, _numbers, self._values, self._near)

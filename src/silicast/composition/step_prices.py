@@ -11,8 +11,8 @@ taken between neighbouring clocks of a grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import final
@@ -50,6 +50,8 @@ KEPT = 4
 """Deployments whose prices are kept; each takes tens of megabytes."""
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
+STEADY = 50
+"""Share of their mean length, one over it, by which sequences grow in a run that is a line."""
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
 
@@ -116,7 +118,25 @@ class _Step:
     seen: int
     longest: int
     launches: Launches
-    calls: tuple[Call, ...]
+    calls: tuple[tuple[_Alike, Call], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Nodes with the same op.
+
+    Attributes:
+        members: their places; ``runs``: (stage, executions) of them; ``count``: in all.
+    """
+
+    members: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    count: int
+
+
+Parts = list[tuple[_Alike, Values]]
+"""Nodes, and what one execution takes as of :func:`values_of`."""
 
 
 @final
@@ -144,10 +164,10 @@ class StepPrices:
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
-        self._exact: dict[bool, list[tuple[NodeGroup, list[int]]]] = {}
-        self._surfaces: list[DecodeSurface] = []
-        self._prefills: list[PrefillSurface] = []
-        self._runs = [(node.stage, node.count) for node in self.graph.nodes]
+        self._exact: dict[bool, list[tuple[NodeGroup, _Alike]]] = {}
+        self._surfaces: list[tuple[_Alike, DecodeSurface]] = []
+        self._prefills: list[tuple[_Alike, PrefillSurface]] = []
+        self._last: tuple[tuple[int, bytes], StepPrice] | None = None
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._tables = StepTables(model, self._parts, self._device)
@@ -164,7 +184,7 @@ class StepPrices:
     def _split(self, *, prefill: bool) -> None:
         """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
         parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
-        exact: list[tuple[NodeGroup, list[int]]] = []
+        exact: list[tuple[NodeGroup, _Alike]] = []
         for group, members in self.timer.kinds(prefill=prefill):
             by_symbol: dict[str, list[int]] = {}
             smooth: dict[Op, list[int]] = {}
@@ -175,7 +195,10 @@ class StepPrices:
                     by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
             if not prefill:
                 self._surfaces += [
-                    DecodeSurface(self.timer, group, alike, self._device, self._rest_s)
+                    (
+                        self._alike(alike),
+                        DecodeSurface(self.timer, group, alike, self._device, self._rest_s),
+                    )
                     for alike in smooth.values()
                 ]
             for symbol, alike in by_symbol.items():
@@ -187,7 +210,7 @@ class StepPrices:
 
     def _lengthy(
         self, group: NodeGroup, members: Sequence[int]
-    ) -> Iterator[tuple[NodeGroup, list[int]]]:
+    ) -> Iterator[tuple[NodeGroup, _Alike]]:
         """Nodes of several lengths, by op: those of prompts as surfaces, which are kept; the others
         are given.
         """
@@ -196,11 +219,19 @@ class StepPrices:
             by_op.setdefault(self.graph.nodes[index].op, []).append(index)
         for alike in by_op.values():
             if PrefillSurface.describes(self.timer, group, alike[0]):
-                self._prefills.append(
-                    PrefillSurface(self.timer, group, alike, self._device, self._prompts_rest_s)
+                surface = PrefillSurface(
+                    self.timer, group, alike, self._device, self._prompts_rest_s
                 )
+                self._prefills.append((self._alike(alike), surface))
             else:
-                yield group, alike
+                yield group, self._alike(alike)
+
+    def _alike(self, members: Sequence[int]) -> _Alike:
+        runs: dict[int, int] = {}
+        for index in members:
+            node = self.graph.nodes[index]
+            runs[node.stage] = runs.get(node.stage, 0) + node.count
+        return _Alike(tuple(members), tuple(runs.items()), sum(runs.values()))
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -212,7 +243,16 @@ class StepPrices:
             decode_kv: cached tokens, without the new one, of each decoding sequence.
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
-        return self._priced(self._step(prefill, decode_kv, elsewhere))
+        if prefill:
+            return self._priced(self._step(prefill, decode_kv, elsewhere))
+        return self._decoded(decode_kv, elsewhere)
+
+    def _decoded(self, decode_kv: I64, elsewhere: int) -> StepPrice:
+        """A step of decode alone; a run begins with the one that was asked for last."""
+        key = (elsewhere, decode_kv.tobytes())
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._priced(self._step((), decode_kv, elsewhere))
+        return self._last[1]
 
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
@@ -233,27 +273,32 @@ class StepPrices:
         Args:
             decode_kv: cached tokens of each sequence before the first step.
         """
-        known: dict[int, StepPrice] = {}
+        count = len(decode_kv)
+        known: dict[int, StepPrice] = {0: self._decoded(decode_kv, elsewhere)}
         first = self._step((), decode_kv, elsewhere)
         steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def state(number: int) -> _Step:
-            cached = decode_kv + number
+        def learn(number: int) -> None:
+            if number in known:
+                return
+            step, cached = first, decode_kv + number
             if not steady:
-                return self._step((), cached, elsewhere)
-            seen = first.seen + number * len(cached)  # what tables hold is the same in all steps
-            return replace(first, cached=cached, seen=seen, longest=first.longest + number)
-
-        def learn(numbers: Iterable[int]) -> None:
-            for number in numbers:
-                if number not in known:
-                    known[number] = self._priced(state(number))
+                step = self._step((), cached, elsewhere)
+            else:  # what tables hold is the same in all steps
+                step = _Step(
+                    (), cached, first.tokens, elsewhere, first.values,
+                    first.seen + number * count, first.longest + number, first.launches, (),
+                )  # fmt: skip
+            known[number] = self._priced(step)
 
         leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
-        if not leaps:
-            learn([0])
+        learn(steps - 1)
+        if (steps - 1) * STEADY * count <= first.seen:
+            leaps = []
         while leaps:  # halved until its middle lies on the line between its ends
-            learn(number for low, high in leaps for number in (low, (low + high) // 2, high))
+            for low, high in leaps:
+                for number in (low, (low + high) // 2, high):
+                    learn(number)
             leaps = [half for leap in leaps for half in _bent(leap, known)]
         knots = sorted(known)
         rows = zip(
@@ -295,7 +340,14 @@ class StepPrices:
         tokens = count + symbols[PREFILL_TOKENS]
         values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
         launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
-        calls = called(self.timer, exact, one_state(prefill, decode_kv, elsewhere)) if exact else ()
+        calls: tuple[tuple[_Alike, Call], ...] = ()
+        if exact:
+            state = one_state(prefill, decode_kv, elsewhere)
+            calls = tuple(
+                (alike, called(self.timer, group, alike.members[:1], state))
+                for group, alike in exact
+                if group.phase != "decode" or count
+            )
         if not starts:
             remember(self._decodes, key, (values, launches), REMEMBERED)
         return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
@@ -306,51 +358,44 @@ class StepPrices:
             place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
         )
         sums = list(fixed.sums)
-        parts: list[tuple[tuple[int, ...], Values]] = []
+        parts: Parts = []
         if step.longest:
-            for decoding in self._surfaces:
-                values = decoding.at(place, step.cached, step.seen, step.longest)
-                parts.append((decoding.members, values))
+            cached, seen, longest = step.cached, step.seen, step.longest
+            parts = [
+                (alike, each.at(place, cached, seen, longest)) for alike, each in self._surfaces
+            ]
         if step.prefill:
-            parts += [(each.members, each.at(place, step.prefill)) for each in self._prefills]
+            parts += [(alike, each.at(place, step.prefill)) for alike, each in self._prefills]
         if step.calls:
             device = self._device(place)
-            for call in step.calls:
+            for alike, call in step.calls:
                 slowed = self.timer.slowed(call, device) if place else call
-                found = values_of(slowed, device)[:, 0].tolist()
-                parts.append((tuple(call.members), tuple(found)))
-        for members, values in parts:
-            size = len(members)
-            for row, index in enumerate(members):
-                stage, runs = self._runs[index]
-                sums[stage] += values[row] * runs
-                sums[-2] += values[3 * size + row] * runs
-                sums[-1] += values[4 * size + row] * runs
+                parts.append((alike, tuple(values_of(slowed, device)[:, 0].tolist())))
+        for alike, values in parts:
+            for stage, runs in alike.runs:
+                sums[stage] += values[0] * runs
+            sums[-2] += values[3] * alike.count
+            sums[-1] += values[4] * alike.count
         shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
         if not shared and step.launches.free:
             return [0.0, *sums]
         nodes_s = fixed.nodes_s.copy()
-        for members, values in parts:
-            for index, seconds in zip(members, values, strict=False):
-                nodes_s[index] = seconds
+        for alike, values in parts:
+            for index in alike.members:
+                nodes_s[index] = values[0]
         if shared:
             self._share_lengths(parts, sums, nodes_s)
         return [self._waits_s(step.launches, nodes_s), *sums]
 
-    def _share_lengths(
-        self, parts: Sequence[tuple[tuple[int, ...], Values]], sums: list[float], nodes_s: F64
-    ) -> None:
+    def _share_lengths(self, parts: Parts, sums: list[float], nodes_s: F64) -> None:
         """Takes off what attention of two kinds hides in one call."""
-        shares = {
-            index: (values[len(members) + row], values[2 * len(members) + row])
-            for members, values in parts
-            for row, index in enumerate(members)
-        }
+        shares = {index: values for alike, values in parts for index in alike.members}
         for region in self._by_lengths:
             (main,), (side,) = region.main, region.side
-            total = [a + b for a, b in zip(shares[main], shares[side], strict=True)]
-            one, other = float(nodes_s[main]), float(nodes_s[side])
-            under = min(max(one + other - pair_s(one, other, slowdown(total)), 0.0), other)
+            own, beside = shares[main], shares[side]
+            one, other = own[0], beside[0]
+            both = pair_s(one, other, slowdown([own[1] + beside[1], own[2] + beside[2]]))
+            under = min(max(one + other - both, 0.0), other)
             nodes_s[side] -= under
             node = self.graph.nodes[side]
             sums[node.stage] -= under * node.count
@@ -376,10 +421,11 @@ class StepPrices:
         return float(total_wait_s(nodes_s[order][:, None], launches)[0])
 
     def _work_s(self, step: _Step) -> float:
-        new = sum(pair[0] for pair in step.prefill)
+        count, new = len(step.cached), 0
+        for own, _ in step.prefill:
+            new += own
         spans = self.graph.plan.gpus > 1
-        sequences = len(step.cached) + len(step.prefill)
-        return host_work_s(self.model.machine, sequences, new, transports=spans)
+        return host_work_s(self.model.machine, count + len(step.prefill), new, transports=spans)
 
     def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
         """The clock that a step's mix of work holds."""

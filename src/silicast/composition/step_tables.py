@@ -178,13 +178,7 @@ def symbol_of(op: Op) -> str:
     return symbols.pop() if symbols else ""
 
 
-def called(
-    timer: Timer, groups: Sequence[tuple[NodeGroup, list[int]]], state: BatchStates
-) -> tuple[Call, ...]:
-    """Groups of nodes in one state at the boost clock, those that run in it."""
-    symbols, boost = timer.symbols(state), timer.machine.boosted_device
-    return tuple(
-        timer.call(group, members, FIRST, state, symbols, boost)
-        for group, members in groups
-        if group.phase != "decode" or len(state.decode_kv)
-    )
+def called(timer: Timer, group: NodeGroup, members: Sequence[int], state: BatchStates) -> Call:
+    """Nodes in one state at the boost clock."""
+    device = timer.machine.boosted_device
+    return timer.call(group, members, FIRST, state, timer.symbols(state), device)
