@@ -2,8 +2,9 @@
 
 What attention over cached tokens takes depends on every sequence's length, but nearly all of it
 through these three numbers. A :class:`~.surface.Surface` over them is evaluated at sequences of
-which one is the longest and all others are spread evenly. Sequences count as long as a node sees
-them: no longer than its window, or from the beginning of their chunk.
+which one is the longest and all others are spread evenly. Where a window ends inside some sequences
+and beyond others, they count as long as it lets a node see them; in chunks, from the beginning of
+their chunk.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from silicast.workload.symbols import DECODE_KV
 
 TOLERANCE = 0.005
 """Largest error, in the middle of a cell, of a step that decodes."""
+SHORT = 0.02
+"""Share of a window, over all sequences, that lacks tokens where lengths are cut at it."""
 MOST = 1 << 21
 """Sequences at most in one evaluation (tens of megabytes)."""
 
@@ -71,7 +74,9 @@ class DecodeSurface:
         count, window = len(cached), self._window
         if window and longest > window:
             seen = cached % window if self._chunked else np.minimum(cached, window - 1)
-            tokens, longest = int(seen.sum()) + count, int(seen.max()) + 1
+            in_window = int(seen.sum()) + count
+            if self._chunked or count * window - in_window > SHORT * count * window:
+                tokens, longest = in_window, int(seen.max()) + 1
         mean = tokens / count
         return self._surface.at(place, count, mean, longest / mean)
 
