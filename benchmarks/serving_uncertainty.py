@@ -156,7 +156,7 @@ def main(draws: int, count: int) -> None:
             metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)
         ]
         spread = seed_spread(found.records)
-        print(f"{name}: {len(found.records.log.rows)} rows of the log")
+        print(f"{name}: {len(found.records.log)} rows of the log")
         for each in SHOWN:
             base = intervals[each].estimate
             low, high = (float(np.quantile(drawn[each], q)) / base for q in (0.05, 0.95))

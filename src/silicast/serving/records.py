@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import final
 
 import numpy as np
@@ -24,46 +25,46 @@ class Gaps:
     """Times between the tokens of a sequence: values and how often each occurred."""
 
     def __init__(self) -> None:
-        self._values: list[int] = []
-        self._counts: list[int] = []
-        self._arrays: list[tuple[I64, I64]] = []
+        self._values, self._counts = array("q"), array("q")
+        self._known: tuple[I64, I64] = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
     def add(self, gap_ns: int, count: int) -> None:
         """``count`` tokens that came so long after the one before."""
         self._values.append(gap_ns)
         self._counts.append(count)
-        if len(self._values) >= _COMPACT:
-            self._flush()
 
     def add_each(self, gaps_ns: I64, count: int) -> None:
         """``count`` tokens of each of so many steps."""
-        self._arrays.append((gaps_ns, np.full(len(gaps_ns), count)))
+        self._values.frombytes(gaps_ns.tobytes())
+        self._counts.extend((count,) * len(gaps_ns))
+        if len(self._values) >= max(_COMPACT, len(self._known[0])):
+            self._flush()
 
     def table(self) -> tuple[I64, I64]:
         """Values, ascending, and counts."""
         self._flush()
-        if not self._arrays:
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        values, counts = (np.concatenate(each) for each in zip(*self._arrays, strict=True))
-        found, place = np.unique(values, return_inverse=True)
-        summed = np.bincount(place, weights=counts).astype(np.int64)
-        self._arrays = [(found, summed)]
-        return found, summed
+        return self._known
 
     def _flush(self) -> None:
-        if self._values:
-            self._arrays.append((np.array(self._values), np.array(self._counts)))
-            self._values, self._counts = [], []
+        """Values that occurred before count together."""
+        if not self._values:
+            return
+        values, counts = (np.array(each, dtype=np.int64) for each in (self._values, self._counts))
+        values, counts = (
+            np.concatenate(each) for each in zip(self._known, (values, counts), strict=True)
+        )
+        found, place = np.unique(values, return_inverse=True)
+        self._known = found, np.bincount(place, weights=counts).astype(np.int64)
+        self._values, self._counts = array("q"), array("q")
 
 
 @final
 class StepLog:
     """Steps of one replica, as a timeline of runs of alike steps.
 
-    Attributes:
-        rows: of :data:`COLUMNS`; a row of several steps is a run of decode. ``prefill_tokens`` are
-            new tokens of ``prompts``, of which ``past_tokens`` were there; ``cached_tokens`` those
-            of the sequences in decode before the first step.
+    A row of several steps is a run of decode. ``prefill_tokens`` are new tokens of ``prompts``, of
+    which ``past_tokens`` were there; ``cached_tokens`` those of the sequences in decode before the
+    first step.
     """
 
     COLUMNS = (
@@ -72,11 +73,18 @@ class StepLog:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, ...]] = []
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self.COLUMNS)
+
+    def add(self, *row: int) -> None:
+        """A step or a run, as :data:`COLUMNS` say."""
+        self._numbers.extend(row)
 
     def table(self) -> I64:
         """Rows of :data:`COLUMNS`, shape (rows, columns)."""
-        return np.array(self.rows, dtype=np.int64).reshape(-1, len(self.COLUMNS))
+        return np.array(self._numbers, dtype=np.int64).reshape(-1, len(self.COLUMNS))
 
     def columns(self) -> dict[str, I64]:
         """The same by name, each of shape (rows,)."""

@@ -194,7 +194,6 @@ class Replica:
                 self._cut(came_ns, group)
         else:
             self._work.append(self._step(plans, decided_ns))
-        self._work[-1] = replace(self._work[-1], queues=self._queues())
         return True
 
     def _join(self) -> None:
@@ -216,7 +215,7 @@ class Replica:
 
         def load(number: int) -> tuple[int, int]:
             plan = plans[number]
-            return plan.tokens, int(cached[plan.decode].sum())
+            return plan.tokens, int(cached[plan.rows].sum())
 
         return max(range(len(plans)), key=load)
 
@@ -224,7 +223,7 @@ class Replica:
         own, chosen = self.sequences, self._heaviest(plans)
         plan = plans[chosen]
         prefill = [(new, int(own.cached[request]) + new) for request, new in plan.prefill]
-        decode = own.cached[plan.decode] if plan.decode else NOTHING
+        decode = own.cached[plan.rows] if plan.decode else NOTHING
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
@@ -238,7 +237,7 @@ class Replica:
         if self.stepper.in_flight > 1:
             for each, group in zip(plans, self.groups, strict=True):
                 group.flying.update(each.decode, (pair[0] for pair in each.prefill))
-        return _Work(plans, step.start_ns, step.end_ns)
+        return _Work(plans, step.start_ns, step.end_ns, queues=self._queues())
 
     def _stretch(self, plans: list[StepPlan], until_ns: int) -> _Work:
         """Decode steps until something is to be decided."""
@@ -251,13 +250,13 @@ class Replica:
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
-                left = int((self._goals[plan.decode] - own.made[plan.decode]).min())
+                left = int((self._goals[plan.rows] - own.made[plan.rows]).min())
                 most = min(most, left)
         plan = plans[self._heaviest(plans)]
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
-        cached = own.cached[plan.decode]
+        cached = own.cached[plan.rows]
         if until_ns >= 0 and most > FIRST_LEAP:
             # no longer than until an arrival that may change it; an estimate, cut later
             price = stepper.prices.price((), cached, elsewhere)
@@ -265,10 +264,9 @@ class Replica:
             most = min(most, max((until_ns - stepper.now_ns) // step_ns + 2, FIRST_LEAP))
         for each, group in zip(plans, self.groups, strict=True):
             if each.decode:  # of the first step the blocks are taken
-                rows = np.array(each.decode)
-                most = min(most, max(group.steps_to_full(rows, most), 1))
+                most = min(most, max(group.steps_to_full(each.rows, most), 1))
         run = stepper.run(cached, most, elsewhere)
-        return _Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most)
+        return _Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
 
     def _cut(self, now_ns: int, group: Group, *, passed: bool = False) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now."""
@@ -314,7 +312,7 @@ class Replica:
                 if self.role == "prefill":
                     self._hand(rows[own.made[rows] < self._goals[rows]], group, work.end_ns)
             if plan.decode:
-                rows = np.array(plan.decode)
+                rows = plan.rows
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
                 self._gap(rows, work.end_ns if ends is None else int(ends[0]))
                 if ends is not None and work.steps > 1:
@@ -374,19 +372,25 @@ class Replica:
         return [(group, request) for request in done.tolist()]
 
     def _queues(self) -> tuple[int, int, int]:
-        groups = self.groups
-        return (
-            sum(len(group.running) for group in groups),
-            sum(len(group.waiting) for group in groups) + len(self._arrived),
-            sum(group.limits.blocks - group.free for group in groups),
-        )
+        running, waiting, blocks = 0, len(self._arrived), 0
+        for group in self.groups:
+            running += len(group.running)
+            waiting += len(group.waiting)
+            blocks += group.limits.blocks - group.free
+        return running, waiting, blocks
 
     def _log(self, work: _Work) -> None:
-        decoding = sum(len(plan.decode) for plan in work.plans)
-        prompts = [pair for plan in work.plans for pair in plan.prefill]
-        filling = sum(new for _, new in prompts)
         cached = self.sequences.cached
-        past = sum(int(cached[request]) for request, _ in prompts)
-        there = sum(int(cached[plan.decode].sum()) for plan in work.plans if plan.decode)
-        row = (self.number, work.start_ns, work.end_ns, work.steps, decoding, filling)
-        self._records.log.rows.append((*row, *work.queues, len(prompts), past, there))
+        decoding = prompts = filling = past = there = 0
+        for plan in work.plans:
+            prompts += len(plan.prefill)
+            for request, new in plan.prefill:
+                filling += new
+                past += int(cached[request])
+            if plan.decode:
+                decoding += len(plan.decode)
+                there += int(cached[plan.rows].sum())
+        self._records.log.add(
+            self.number, work.start_ns, work.end_ns, work.steps, decoding, filling, *work.queues,
+            prompts, past, there,
+        )  # fmt: skip

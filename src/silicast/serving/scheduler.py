@@ -12,7 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, final
 
+import numpy as np
+
 from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
 from silicast.serving.group import Group, Limits, Sequences
 
 __all__ = [
@@ -31,15 +34,26 @@ class StepPlan:
         each: new tokens of each of the latter that the step looks at.
     """
 
-    __slots__ = ("decode", "each", "prefill")
+    __slots__ = ("_rows", "decode", "each", "prefill")
 
     def __init__(self, prefill: list[tuple[int, int]], decode: list[int], each: int = 1) -> None:
         self.prefill, self.decode, self.each = prefill, decode, each
+        self._rows: I64 | None = None
 
     @property
     def tokens(self) -> int:
         """New tokens of the step."""
-        return len(self.decode) * self.each + sum(new for _, new in self.prefill)
+        count = len(self.decode) * self.each
+        for _, new in self.prefill:
+            count += new
+        return count
+
+    @property
+    def rows(self) -> I64:
+        """``decode`` as an array; the plan is complete when it is asked for."""
+        if self._rows is None:
+            self._rows = np.array(self.decode, dtype=np.int64)
+        return self._rows
 
 
 class Lockstep(ABC):

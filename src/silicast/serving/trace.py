@@ -42,7 +42,7 @@ def _steps(records: Records, blocks: Sequence[int]) -> tuple[list[Slice], list[S
     samples: list[Sample] = []
     free: dict[int, list[int]] = {}
     names = records.log.COLUMNS
-    for row in sorted(records.log.rows, key=lambda each: (each[0], each[1])):
+    for row in sorted(records.log.table().tolist(), key=lambda each: (each[0], each[1])):
         at = dict(zip(names, row, strict=True))
         process, start, end = replica_name(at["replica"]), at["start_ns"], at["end_ns"]
         lines = free.setdefault(at["replica"], [])

@@ -31,7 +31,7 @@ def test_names_are_of_engines_and_buckets_grow(engine: str) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_scrape_is_well_formed_and_adds_up(engine: str) -> None:
     found = records_of([(0, 0, 0, 10, 30, 3), (5, 5, 10, 25, 25, 1)])
-    found.log.rows.append((0, 0, 30_000_000, 1, *[0] * (len(found.log.COLUMNS) - 4)))
+    found.log.add(0, 0, 30_000_000, 1, *[0] * (len(found.log.COLUMNS) - 4))
     text = exposition(found, metric_names(engine), 'a "model"', blocks=[10])
     last: dict[str, float] = {}
     for written in text.splitlines():

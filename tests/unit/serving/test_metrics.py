@@ -95,7 +95,7 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
     lengths = np.arange(prompt + 1, prompt + output)  # of each decode step of a millisecond
     blocks = -(-lengths // size)
     for step, used in enumerate(blocks.tolist()):
-        found.log.rows.append(_row(step * MS, (step + 1) * MS, blocks=used))
+        found.log.add(*_row(step * MS, (step + 1) * MS, blocks=used))
     said = kv_use(found, blocks=[1000], block_tokens=size)
     empty = (blocks * size - lengths).sum() / (blocks.sum() * size)
     assert said["kv_fragmentation"] == pytest.approx(empty)
@@ -105,12 +105,13 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
 
 def test_what_kept_requests_out_is_named() -> None:
     found = records_of([(0, 0, 0, 10, 30, 3)])
-    found.log.rows += [
+    for row in (
         _row(0, 10 * MS, running=4, waiting=1),  # as many as may run
         _row(10 * MS, 20 * MS, running=2, waiting=1, blocks=95),  # no room for ten blocks
         _row(20 * MS, 30 * MS, running=2, waiting=1, prefill_tokens=64),  # the whole budget
         _row(30 * MS, 40 * MS, running=2, waiting=0),
-    ]
+    ):
+        found.log.add(*row)
     spec = SimpleNamespace(limits=Limits(4, 64, 100), groups=1)
     shares = limited_by(found, spec, prompt_blocks=10)  # type: ignore[arg-type]
     assert shares == {
