@@ -70,7 +70,7 @@ def azure() -> tuple[I64, I64, I64, str]:
     return found[0], found[1], found[2], "drawn"
 
 
-def spec_of(model: str, device: str, engine: str, **plan: int) -> ReplicaSpec:
+def spec_of(where: tuple[str, str, str], plan: dict[str, int]) -> ReplicaSpec:
     from silicast.composition.deployment import Deployment
     from silicast.composition.engine import find_engine
     from silicast.hardware.catalog import find_device
@@ -78,6 +78,7 @@ def spec_of(model: str, device: str, engine: str, **plan: int) -> ReplicaSpec:
     from silicast.workload.models import find_model
     from silicast.workload.plan import Plan
 
+    model, device, engine = where
     return replica_spec(
         Deployment.of(
             find_model(model), find_device(device), find_engine(engine), plan=Plan(**plan)
@@ -123,7 +124,7 @@ def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
     kept = np.load(requests_file)
     requests = Requests.of(kept["at"], kept["asked"], kept["said"])
     model, plan, _ = DEPLOYMENTS[name]
-    spec = spec_of(*model, **plan)
+    spec = spec_of(model, plan)
     seconds: list[tuple[float, float]] = []
     for _ in range(1 + warm):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -248,7 +249,7 @@ def child(*arguments: str) -> dict[str, Any]:
 def prepared(name: str, path: str) -> dict[str, Any]:
     """Writes the requests of a deployment."""
     model, plan, count = DEPLOYMENTS[name]
-    requests = at_load(spec_of(*model, **plan), count)
+    requests = at_load(spec_of(model, plan), count)
     np.savez(path, at=requests.arrival_ns, asked=requests.input_tokens, said=requests.output_tokens)
     return {}
 

@@ -3,18 +3,17 @@
 Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
 take is looked up in a table, filled by the full model in blocks of values as they occur, so that
 nothing is interpolated. Attention over cached tokens is a surface
-(:mod:`~silicast.composition.decode_surface`), and so are prompts without a past
-(:mod:`~silicast.composition.prefill_surface`); sequences in prefill that have a past are evaluated.
+(:mod:`~silicast.composition.decode_surface`), and so are prompts
+(:mod:`~silicast.composition.prefill_surface`); nodes of other lengths are evaluated.
 Clock and power are a state of each step: its own mix of work sets the clock; below boost, times are
 taken between neighbouring clocks of a grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -29,6 +28,7 @@ from silicast.composition.host_time import host_work_s
 from silicast.composition.node_times import Call, NodeGroup
 from silicast.composition.prefill_surface import PrefillSurface
 from silicast.composition.step import StepModel, step_model
+from silicast.composition.step_price import RunPrice, StepPrice
 from silicast.composition.step_tables import (
     REMEMBERED,
     StepTables,
@@ -46,58 +46,10 @@ from silicast.kernels.power import place_of, slower, weight_of
 from silicast.workload.op import Op
 from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
+__all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
+
 KEPT = 4
 """Deployments whose prices are kept; each takes tens of megabytes."""
-LONGEST_LEAP = 64
-"""Steps of a run after which it is evaluated again, at the latest."""
-STEADY = 50
-"""Share of their mean length, one over it, by which sequences grow in a run that is a line."""
-STRAIGHT = 0.002
-"""Largest error, in the middle of a leap, of a line between its ends."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class StepPrice:
-    """One step, seconds.
-
-    Attributes:
-        stages_s: device time of each pipeline stage.
-        waits_s: what the device waits for launches.
-        work_s: the host's work for the step.
-        clock_hz: that the step's mix of work holds.
-    """
-
-    stages_s: tuple[float, ...]
-    waits_s: float
-    work_s: float
-    clock_hz: float
-
-    @property
-    def pass_s(self) -> float:
-        """From the first launch to the end of the last kernel."""
-        return sum(self.stages_s) + self.waits_s
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RunPrice:
-    """Decode steps one after another, arrays of shape (steps,) and seconds; see :class:`StepPrice`.
-
-    Attributes:
-        stages_s: shape (stages, steps).
-    """
-
-    stages_s: F64
-    waits_s: F64
-    work_s: float
-    clock_hz: F64
-
-    @property
-    def pass_s(self) -> F64:
-        """From the first launch to the end of the last kernel."""
-        found: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
-        return found
 
 
 @final
@@ -144,8 +96,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and of prompts, and the grid of clocks: within half a percent of a step in nearly
-    all states.
+    cached tokens and of prompts, and the grid of clocks: a few tenths of a percent of a step on
+    average, up to three percent where a kernel's time jumps.
 
     Args:
         model: of an engine's steps.
@@ -274,42 +226,22 @@ class StepPrices:
             decode_kv: cached tokens of each sequence before the first step.
         """
         count = len(decode_kv)
-        known: dict[int, StepPrice] = {0: self._decoded(decode_kv, elsewhere)}
         first = self._step((), decode_kv, elsewhere)
         steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
 
-        def learn(number: int) -> None:
-            if number in known:
-                return
-            step, cached = first, decode_kv + number
+        def price(number: int) -> StepPrice:
+            if not number:
+                return self._decoded(decode_kv, elsewhere)
+            cached = decode_kv + number
             if not steady:
-                step = self._step((), cached, elsewhere)
-            else:  # what tables hold is the same in all steps
-                step = _Step(
-                    (), cached, first.tokens, elsewhere, first.values,
-                    first.seen + number * count, first.longest + number, first.launches, (),
-                )  # fmt: skip
-            known[number] = self._priced(step)
+                return self._priced(self._step((), cached, elsewhere))
+            step = _Step(  # what tables hold is the same in all steps
+                (), cached, first.tokens, elsewhere, first.values,
+                first.seen + number * count, first.longest + number, first.launches, (),
+            )  # fmt: skip
+            return self._priced(step)
 
-        leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
-        learn(steps - 1)
-        if (steps - 1) * STEADY * count <= first.seen:
-            leaps = []
-        while leaps:  # halved until its middle lies on the line between its ends
-            for low, high in leaps:
-                for number in (low, (low + high) // 2, high):
-                    learn(number)
-            leaps = [half for leap in leaps for half in _bent(leap, known)]
-        knots = sorted(known)
-        rows = zip(
-            *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
-        )
-        if len(knots) == steps:
-            table = np.array(list(rows))
-        else:
-            each_step = np.arange(steps)
-            table = np.array([np.interp(each_step, knots, row) for row in rows])
-        return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
+        return RunPrice.of(price, steps, first.seen / count)
 
     def error(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
@@ -437,19 +369,6 @@ class StepPrices:
     def _device(self, place: int) -> Device:
         """The device at a clock of the grid."""
         return slower(self._boost, place)
-
-
-def _bent(leap: tuple[int, int], known: Mapping[int, StepPrice]) -> list[tuple[int, int]]:
-    """The halves of a leap whose middle is not on the line between its ends."""
-    low, high = leap
-    if high - low < 2:
-        return []
-    middle = (low + high) // 2
-    one, other = known[low].pass_s, known[high].pass_s
-    line = one + (other - one) * ((middle - low) / (high - low))
-    if abs(known[middle].pass_s - line) <= STRAIGHT * line:
-        return []
-    return [(low, middle), (middle, high)]
 
 
 @lru_cache(maxsize=KEPT)

@@ -1,0 +1,105 @@
+"""What steps take: one, or a run of decode steps one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+
+LONGEST_LEAP = 64
+"""Steps of a run after which it is evaluated again, at the latest."""
+STEADY = 50
+"""A run in which sequences grow by less than their mean length over this is one line."""
+STRAIGHT = 0.002
+"""Largest error, in the middle of a leap, of a line between its ends."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepPrice:
+    """One step, seconds.
+
+    Attributes:
+        stages_s: device time of each pipeline stage.
+        waits_s: what the device waits for launches.
+        work_s: the host's work for the step.
+        clock_hz: that the step's mix of work holds.
+    """
+
+    stages_s: tuple[float, ...]
+    waits_s: float
+    work_s: float
+    clock_hz: float
+
+    @property
+    def pass_s(self) -> float:
+        """From the first launch to the end of the last kernel."""
+        return sum(self.stages_s) + self.waits_s
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunPrice:
+    """Decode steps one after another, arrays of shape (steps,) and seconds; see :class:`StepPrice`.
+
+    Attributes:
+        stages_s: shape (stages, steps).
+    """
+
+    stages_s: F64
+    waits_s: F64
+    work_s: float
+    clock_hz: F64
+
+    @property
+    def pass_s(self) -> F64:
+        """From the first launch to the end of the last kernel."""
+        found: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
+        return found
+
+    @staticmethod
+    def of(price: Callable[[int], StepPrice], steps: int, tokens: float) -> RunPrice:
+        """A run on straight lines between some of its steps.
+
+        Args:
+            price: of a step by its number.
+            tokens: of a sequence before the first step, the mean.
+        """
+        known = {0: price(0), steps - 1: price(steps - 1)} if steps > 1 else {0: price(0)}
+        leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
+        if (steps - 1) * STEADY <= tokens:
+            leaps = []
+        while leaps:  # halved until its middle lies on the line between its ends
+            for low, high in leaps:
+                for number in (low, (low + high) // 2, high):
+                    if number not in known:
+                        known[number] = price(number)
+            leaps = [half for leap in leaps for half in _bent(leap, known)]
+        knots = sorted(known)
+        rows = zip(
+            *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
+        )
+        if len(knots) == steps:
+            table = np.array(list(rows))
+        else:
+            each_step = np.arange(steps)
+            table = np.array([np.interp(each_step, knots, row) for row in rows])
+        return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
+
+
+def _bent(leap: tuple[int, int], known: Mapping[int, StepPrice]) -> list[tuple[int, int]]:
+    """The halves of a leap whose middle is not on the line between its ends."""
+    low, high = leap
+    if high - low < 2:
+        return []
+    middle = (low + high) // 2
+    one, other = known[low].pass_s, known[high].pass_s
+    line = one + (other - one) * ((middle - low) / (high - low))
+    if abs(known[middle].pass_s - line) <= STRAIGHT * line:
+        return []
+    return [(low, middle), (middle, high)]
