@@ -103,10 +103,6 @@ class CallValues:
         device, boosted = self._device(place), self._last[1]
         return values_of(self.timer.slowed(boosted, device) if place else boosted, device).T
 
-    def of_one(self, place: int, prefill: Pairs, cached: I64) -> Values:
-        """Of one state."""
-        return tuple(self.of(place, [prefill], [cached])[0].tolist())
-
     def near(self, found: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes
         take ``rest_s``, shape (...).

@@ -70,13 +70,21 @@ class RunPrice:
             price: of a step by its number.
             tokens: of a sequence before the first step, the mean.
         """
-        known = {0: price(0), steps - 1: price(steps - 1)} if steps > 1 else {0: price(0)}
+        first = price(0)
+        if 1 < steps <= 1 + tokens / STEADY:
+            last, along = price(steps - 1), np.arange(steps) / (steps - 1)
+            low, high = (
+                np.array((*each.stages_s, each.waits_s, each.clock_hz)) for each in (first, last)
+            )
+            table = low[:, None] + (high - low)[:, None] * along
+            return RunPrice(table[:-2], table[-2], first.work_s, table[-1])
+        known = {0: first}
+        if steps > 1:
+            known[steps - 1] = price(steps - 1)
         leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
-        if (steps - 1) * STEADY <= tokens:
-            leaps = []
         while leaps:  # halved until its middle lies on the line between its ends
-            for low, high in leaps:
-                for number in (low, (low + high) // 2, high):
+            for one, other in leaps:
+                for number in (one, (one + other) // 2, other):
                     if number not in known:
                         known[number] = price(number)
             leaps = [half for leap in leaps for half in _bent(leap, known)]

@@ -48,8 +48,8 @@ from silicast.workload.symbols import DECODE_LONGEST, PREFILL_TOKENS
 
 __all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
 
-KEPT = 4
-"""Deployments whose prices are kept; each takes tens of megabytes."""
+KEPT = 16
+"""Deployments whose prices are kept; each takes up to tens of megabytes."""
 
 
 @final

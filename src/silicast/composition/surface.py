@@ -103,8 +103,7 @@ class Surface(Generic[State]):
         at = np.repeat(means, SIDE + 1), np.tile(ratios, SIDE + 1)
         states = [each for count in planes for each in self._states(count, *at)]
         corners, middles = len(states), (low + planes[-1]) // 2
-        checked = level < FINEST and not place
-        if checked:
+        if level < FINEST:  # at every clock: calls at boost are kept, of the same steps
             inside = [(each[1:] + each[:-1]) / 2.0 for each in (means, ratios)]
             at = np.repeat(inside[0], SIDE), np.tile(inside[1], SIDE)
             states += self._states(middles, *at)
@@ -125,7 +124,7 @@ class Surface(Generic[State]):
                     float(ratios[y]), 1.0 / float(ratios[y + 1] - ratios[y]),
                 ))  # fmt: skip
         holds = np.ones(len(cells), dtype=bool)
-        if checked:
+        if level < FINEST and not place:
             expected = [
                 _between(cell, middles, *self._numbers(state))
                 for cell, state in zip(cells, states[corners:], strict=True)

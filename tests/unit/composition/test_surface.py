@@ -41,8 +41,7 @@ def surface_of(jump_at: float, tolerance: float) -> tuple[Surface[State], list[S
     def near(found: F64, right: F64, count: int, mean: F64) -> Flags:
         assert len(found) == len(mean)
         assert count >= 1
-        good: Flags = (np.abs(found / right - 1.0) <= tolerance).all(axis=1)
-        return good
+        return np.asarray((np.abs(found / right - 1.0) <= tolerance).all(axis=1))
 
     return Surface(states, lambda state: state[1:], evaluated, near), asked
 
