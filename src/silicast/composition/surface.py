@@ -4,7 +4,8 @@ The numbers are sequences, their mean length, and a ratio of at least 1 that say
 distributed. The full model is evaluated at the corners of a box of cells at once when the first of
 them is visited; inside a cell values are interpolated. A cell in whose middle the interpolation is
 not near enough is made of smaller ones, down to :data:`FINEST`: there a kernel's time jumps, and
-what lies between the two sides of a jump is in a cell so small that few steps meet it.
+what lies between the two sides of a jump is in a cell so small that few steps meet it. By what a
+slower clock multiplies values is smooth: such cells are not halved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Generic, TypeVar, final
 
 import numpy as np
 
-from silicast.composition.call_values import Flags, Values, remember
+from silicast.composition.call_values import Flags, Values
 from silicast.core.numerics import F64
 
 COUNTS_OF_OCTAVE = 8
@@ -69,31 +70,32 @@ class Surface(Generic[State]):
         """Values of a step; they depend on the arguments alone.
 
         Args:
-            place: in the grid of clocks; cells are as large as at boost.
+            place: in the grid of clocks.
         """
         octave = math.log2(mean) if mean > 1.0 else 0.0
         over = math.log2(ratio) if ratio > 1.0 else 0.0
-        cells, level, key = self._cells, 0, (0, 0, 0, 0, 0)
-        cell: Cell | None = None
+        cells, level, cell = self._cells, 0, None
         while cell is None:
-            number = bisect_right(_counts(level), count) - 1
-            column = int(octave * (MEANS_OF_OCTAVE << level))
-            row = int(over * (RATIOS_OF_OCTAVE << level))
-            key = (0, level, number, column, row)
+            key = (0, level, *_cell(level, count, octave, over))
             if key not in cells:
                 self._fill(*key)
             cell = cells[key]
             level += 1
-        if place:
-            key = (place, *key[1:])
-            if key not in cells:
-                self._fill(*key)
-            cell = cells[key]
-            assert cell is not None
-        return _between(cell, count, mean, ratio)
+        found = _between(cell, count, mean, ratio)
+        if not place:
+            return found
+        key = (place, 0, *_cell(0, count, octave, over))
+        if key not in cells:
+            self._fill(*key)
+        cell = cells[key]
+        assert cell is not None
+        times = _between(cell, count, mean, ratio)
+        return tuple([value * more for value, more in zip(found, times, strict=True)])
 
     def _fill(self, place: int, level: int, number: int, column: int, row: int) -> None:
-        """Evaluates the box in which a cell lies."""
+        """Evaluates the box in which a cell lies; at other clocks than boost, over values there."""
+        if len(self._cells) + SIDE * SIDE > CELLS:
+            self._cells.clear()
         low, high = _counts(level)[number : number + 2]
         planes = (low,) if high - low == 1 else (low, high)
         column, row = column // SIDE * SIDE, row // SIDE * SIDE
@@ -103,11 +105,15 @@ class Surface(Generic[State]):
         at = np.repeat(means, SIDE + 1), np.tile(ratios, SIDE + 1)
         states = [each for count in planes for each in self._states(count, *at)]
         corners, middles = len(states), (low + planes[-1]) // 2
-        if level < FINEST:  # at every clock: calls at boost are kept, of the same steps
+        checked = level < FINEST and not place
+        if checked:
             inside = [(each[1:] + each[:-1]) / 2.0 for each in (means, ratios)]
             at = np.repeat(inside[0], SIDE), np.tile(inside[1], SIDE)
             states += self._states(middles, *at)
-        found = self._evaluated(place, states)
+        found = self._evaluated(0, states)
+        if place:
+            slow = self._evaluated(place, states)
+            found = np.divide(slow, found, out=np.ones_like(slow), where=found != 0.0)
         values = [
             [tuple(row) for row in plane.tolist()]
             for plane in found[:corners].reshape(len(planes), (SIDE + 1) ** 2, -1)
@@ -124,7 +130,7 @@ class Surface(Generic[State]):
                     float(ratios[y]), 1.0 / float(ratios[y + 1] - ratios[y]),
                 ))  # fmt: skip
         holds = np.ones(len(cells), dtype=bool)
-        if level < FINEST and not place:
+        if checked:
             expected = [
                 _between(cell, middles, *self._numbers(state))
                 for cell, state in zip(cells, states[corners:], strict=True)
@@ -132,7 +138,15 @@ class Surface(Generic[State]):
             holds = self._near(np.array(expected), found[corners:], middles, at[0])
         for number_, (cell, good) in enumerate(zip(cells, holds.tolist(), strict=True)):
             key = (place, level, number, column + number_ // SIDE, row + number_ % SIDE)
-            remember(self._cells, key, cell if good else None, CELLS)
+            self._cells[key] = cell if good else None
+
+
+def _cell(level: int, count: int, octave: float, over: float) -> tuple[int, int, int]:
+    """Numbers of the cell of a step by the binary logs of its mean and ratio."""
+    number = bisect_right(_counts(level), count) - 1
+    return (
+        number, int(octave * (MEANS_OF_OCTAVE << level)), int(over * (RATIOS_OF_OCTAVE << level)),
+    )  # fmt: skip
 
 
 @cache

@@ -91,6 +91,14 @@ def test_a_box_is_evaluated_once() -> None:
     assert len(asked) == before
 
 
+def test_a_full_surface_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    surface, _ = surface_of(1e9, 0.01)
+    monkeypatch.setattr("silicast.composition.surface.CELLS", 20)
+    for count in range(1, 40):
+        assert surface.at(count % 2, count, 50.0, 1.0)[0] > 0.0
+        assert len(surface._cells) <= 20 + 16
+
+
 @pytest.mark.parametrize("level", range(FINEST + 1))
 def test_counts_ascend_and_small_ones_are_exact(level: int) -> None:
     counts = _counts(level)
