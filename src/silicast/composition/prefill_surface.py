@@ -4,8 +4,9 @@ Prompts that come alone and without a past, the most frequent ones, are rows of 
 tokens. What several such prompts take depends on all of their lengths, but nearly all of it through
 their number, their tokens and the sum of squares of these, to which the pairs of queries and keys
 are in proportion: a :class:`~.surface.Surface` over the three, evaluated at prompts of which one
-differs from all others. What a past adds is a second surface, evaluated at prompts that are alike
-with and without it: over their number, their tokens, and the mean past of a new token.
+differs from all others. What pasts add is a second surface, evaluated at prompts that are alike,
+with and without one: over the number of those that have one, their tokens, and the mean past of a
+new token.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class PrefillSurface:
             prefill: the sequences.
         """
         count = len(prefill)
-        tokens = squares = seen = 0
+        tokens = squares = after = known = seen = 0
         reach = self._reach
         for new, total in prefill:
             tokens, squares = tokens + new, squares + new * new
             if total > new:
-                seen += new * min(total - new, reach)
+                after, known, seen = after + 1, known + new, seen + new * min(total - new, reach)
         mean = tokens / count
         if count == 1:
             found = self._alone.at(place, tokens)
@@ -92,7 +93,8 @@ class PrefillSurface:
             found = self._fresh.at(place, count, mean, squares / (mean * tokens))
         if not seen or not self._sees_past:
             return found
-        more = self._past.at(place, count, mean, 1.0 + seen / tokens / mean)
+        mean = known / after
+        more = self._past.at(place, after, mean, 1.0 + seen / known / mean)
         return tuple([max(one + other, 0.0) for one, other in zip(found, more, strict=True)])
 
     def _values(self, place: int, states: Sequence[Pairs]) -> F64:
