@@ -1,6 +1,6 @@
 """Time and memory of simulations of serving, and what their metrics are, against the budgets.
 
-    .venv/bin/python -m benchmarks.speed_serving [OUT.json]
+    .venv/bin/python -m benchmarks.speed_serving OUT.json [CASE...]
     .venv/bin/python -m benchmarks.speed_serving --mixed CASES METRICS.json
     .venv/bin/python -m benchmarks.speed_serving --compare BEFORE.json AFTER.json
 
@@ -265,21 +265,25 @@ def batch() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(out: str = "") -> None:
-    """All cases, one after the other."""
-    result: dict[str, Any] = {"budget": BUDGET, "start_cpu_s": start_cpu_s(), "trace": azure()[3]}
-    with TemporaryDirectory() as folder:
-        for name in DEPLOYMENTS:
-            path = str(Path(folder) / "requests.npz")
-            child("--prepare", name, path)
-            warm = 0 if "1,000,000" in name else RUNS
-            result[name] = child("--one", name, path, str(warm))
-            print(name, json.dumps(result[name]), file=sys.stderr)
-    result["batch"] = child("--batch")
-    text = json.dumps(result, indent=1)
-    print(text)
-    if out:
-        Path(out).write_text(text + "\n")
+def main(out: str, *wanted: str) -> None:
+    """Cases one after the other, all or some by name; a file keeps what it has of the others."""
+    result: dict[str, Any] = {"budget": BUDGET, "trace": azure()[3]}
+    if Path(out).exists():
+        result = json.loads(Path(out).read_text()) | result
+    for name in wanted or ("start", "batch", *DEPLOYMENTS):
+        if name == "start":
+            result[name] = {"cpu_s": start_cpu_s()}
+        elif name == "batch":
+            result[name] = child("--batch")
+        else:
+            with TemporaryDirectory() as folder:
+                path = str(Path(folder) / "requests.npz")
+                child("--prepare", name, path)
+                warm = 0 if "1,000,000" in name else RUNS
+                result[name] = child("--one", name, path, str(warm))
+        result[name]["load_average"] = os.getloadavg()[0]
+        print(name, json.dumps(result[name]))
+        Path(out).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
@@ -293,4 +297,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in commands:
         print(json.dumps(commands[sys.argv[1]](*sys.argv[2:])))
     else:
-        main(*sys.argv[1:2])
+        main(*sys.argv[1:])

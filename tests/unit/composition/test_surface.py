@@ -121,11 +121,13 @@ def test_sequences_have_the_numbers_asked_for(count: int, mean: float, ratio: fl
 def test_prompts_have_the_numbers_asked_for(count: int, mean: float, ratio: float) -> None:
     (fresh,) = _prompts(count, np.array([mean]), np.array([ratio]))
     assert all(new == total for new, total in fresh)
-    assert numbers_of_prompts(fresh) == (
-        pytest.approx(mean, abs=1.0), pytest.approx(ratio, rel=0.05)
-    )  # fmt: skip
+    own, moment = numbers_of_prompts(fresh)
+    assert own == pytest.approx(mean, abs=1.0)
+    assert moment == pytest.approx(ratio, rel=0.05)
     (past,) = _alike(count, np.array([mean]), np.array([ratio]))
-    assert _numbers_of_past(past) == (pytest.approx(mean, abs=1.0), pytest.approx(ratio, rel=0.02))
+    own, seen = _numbers_of_past(past)
+    assert own == pytest.approx(mean, abs=1.0)
+    assert seen == pytest.approx(ratio, rel=0.02)
 
 
 @cache
