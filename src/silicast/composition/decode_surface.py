@@ -21,7 +21,7 @@ from silicast.composition.timer import Timer
 from silicast.core.numerics import F64, I64
 from silicast.workload.symbols import DECODE_KV
 
-TOLERANCE = 0.005
+TOLERANCE = 0.002
 """Largest error, in the middle of a cell, of a step that decodes."""
 SHORT = 0.02
 """Share of a window, over all sequences, that lacks tokens where lengths are cut at it."""

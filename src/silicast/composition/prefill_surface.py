@@ -33,7 +33,7 @@ from silicast.workload.symbols import (
 
 SYMBOLS = frozenset((PREFILL_Q, PREFILL_KV, PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_LONGEST))
 """What the sizes of nodes may depend on."""
-TOLERANCE = 0.005
+TOLERANCE = 0.004
 """Largest error, in the middle of a cell, of a step of prompts alone."""
 
 _NONE: I64 = np.zeros(0, dtype=np.int64)

@@ -96,8 +96,8 @@ class StepPrices:
     """A step model as a function of one state that is quick in a loop.
 
     Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
-    cached tokens and of prompts, and the grid of clocks: a few tenths of a percent of a step on
-    average, up to three percent where a kernel's time jumps.
+    cached tokens and of prompts, and the grid of clocks: up to 0.2 percent of a step on average,
+    two percent in one of a hundred.
 
     Args:
         model: of an engine's steps.

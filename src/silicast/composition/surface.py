@@ -27,7 +27,7 @@ MEANS_OF_OCTAVE = 4
 """Cells in an octave of the mean length."""
 RATIOS_OF_OCTAVE = 2
 """Cells in an octave of the ratio."""
-FINEST = 2
+FINEST = 3
 """How often cells are halved."""
 SIDE = 4
 """Cells on a side of a box of mean lengths and ratios."""
