@@ -19,9 +19,9 @@ from silicast.scenario.answerers.serving import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.simulated import Simulated
 from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
+from silicast.validation.scorecard.plan_ranks import ranked
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
-from silicast.validation.scorecard.suites.serving_plans import ranked
 from silicast.validation.scorecard.tables import read_records
 from silicast.workload.models import find_model
 
