@@ -62,6 +62,8 @@ SLOPES_OF_SERVING = 2
 """Rounds in which derivatives of simulations are taken; further rounds use the last ones."""
 ROUNDS, SETTLED, FARTHEST = 6, 0.03, 1.0
 """Most rounds, the change of a log at which they end, and its largest change in a round."""
+LEAP = 0.5
+"""How far, in logs, other starts of what comes before and after steps are."""
 NOISE_FLOOR, FIRST_NOISE = 0.02, 0.05
 FIRST_ROWS = 3.0
 """Weight of the prior variance, in runs."""
@@ -209,24 +211,10 @@ class _Fit:
 
     def result(self) -> FittedRuns:
         """Solves for ``x``, chooses what is fitted, and measures the remaining error."""
-        every = np.ones(len(self.names), dtype=np.bool_)
-        x = np.zeros(len(self.names))
-        residual = start = _residuals(self.first)
-        for number in range(ROUNDS):
-            if not self._served or number < SLOPES_OF_SERVING:
-                slopes = self._slopes(x, residual)
-            rows = np.ones(len(residual), dtype=np.bool_)
-            wanted = self._solved(residual + slopes @ x, slopes, rows, every)
-            move = np.clip(wanted - x, -self._farthest, self._farthest)
-            before, cost = x, self._cost(x, residual)
-            x = before + move
-            residual = _residuals(self.predicted(x))
-            if self._served and self._cost(x, residual) > cost:  # beyond a jump
-                move *= 0.5
-                x = before + move
-                residual = _residuals(self.predicted(x))
-            if float(np.abs(move).max()) < SETTLED:
-                break
+        start = _residuals(self.first)
+        x, residual, slopes = self._descent(np.zeros(len(self.names)), start)
+        if self._served:
+            x, residual, slopes = self._beyond_jumps(x, residual, slopes)
         target = residual + slopes @ x
         moved, errors = self._chosen(target, slopes, start)
         x, log_sd = self._settled(target, slopes, moved)
@@ -246,6 +234,51 @@ class _Fit:
                 for row, error, other in zip(final_, errors.tolist(), others.tolist(), strict=True)
             ],
         )
+
+    def _descent(self, x: F64, residual: F64, known: F64 | None = None) -> tuple[F64, F64, F64]:
+        """Gauss and Newton's steps from ``x``: where they end, and residuals and slopes there.
+
+        Args:
+            known: slopes that are taken to stay.
+        """
+        every = np.ones(len(self.names), dtype=np.bool_)
+        rows = np.ones(len(residual), dtype=np.bool_)
+        for number in range(ROUNDS):
+            if known is not None:
+                slopes = known
+            elif not self._served or number < SLOPES_OF_SERVING:
+                slopes = self._slopes(x, residual)
+            wanted = self._solved(residual + slopes @ x, slopes, rows, every)
+            move = np.clip(wanted - x, -self._farthest, self._farthest)
+            before, cost = x, self._cost(x, residual)
+            x = before + move
+            residual = _residuals(self.predicted(x))
+            if self._served and self._cost(x, residual) > cost:  # beyond a jump
+                move *= 0.5
+                x = before + move
+                residual = _residuals(self.predicted(x))
+            if float(np.abs(move).max()) < SETTLED:
+                break
+        return x, residual, slopes
+
+    def _beyond_jumps(self, x: F64, residual: F64, slopes: F64) -> tuple[F64, F64, F64]:
+        """The same from the other side of jumps, where that leads to less.
+
+        What comes before and after the steps decides which prompts join which step.
+        """
+        best, cost = (x, residual, slopes), self._cost(x, residual)
+        for place, name in enumerate(self.names):
+            for leap in (-LEAP, LEAP) if name in SERVING else ():
+                there = x.copy()
+                there[place] += leap
+                found = self._descent(there, _residuals(self.predicted(there)), slopes)
+                if (less := self._cost(*found[:2])) < cost:
+                    best, cost = found, less
+        if best[0] is not x:
+            found = self._descent(*best[:2])
+            if self._cost(*found[:2]) <= cost:
+                return found
+        return best
 
     @property
     def _runs(self) -> int:
