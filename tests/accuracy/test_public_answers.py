@@ -29,8 +29,10 @@ from silicast.validation.scorecard.suite import predicted, suites
 from silicast.validation.scorecard.suites import (
     end_to_end,
     graph,
+    mlenergy,
     moe,
     serving,
+    serving_disaggregated,
     silicon_sample,
     training_step,
 )
@@ -215,6 +217,8 @@ MODELS: Mapping[str, tuple[Callable[[Path], Sequence[Case]], Answer]] = {
     "training-step": (training_step.cases, training_step.answer),
     "silicon-sample": (silicon_sample.cases, silicon_sample.answer),
     "serving": (serving.cases, serving.answer),
+    "serving-disaggregated": (serving_disaggregated.cases, serving.answer),
+    "mlenergy": (mlenergy.cases, answered),
 }
 MODELS_NOT_ASKABLE = {
     "training-step": "the engine fsdp runs fused layers; MosaicML ran eager code",

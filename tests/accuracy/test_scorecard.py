@@ -20,7 +20,7 @@ SAMPLE_SLACK = 1.6
 FITS_ANEW = {"calibrated", "unseen", "ways"}
 """Suites that fit for every device that they score: minutes, whatever the sample."""
 
-SIMULATED = {"serving", "serving-throughput"}
+SIMULATED = {"mlenergy", "mlperf", "serving", "serving-disaggregated", "serving-throughput"}
 """Suites that simulate seconds for a row."""
 
 SAMPLED = [
