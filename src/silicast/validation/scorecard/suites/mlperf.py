@@ -26,6 +26,8 @@ from silicast.validation.scorecard.tables import read_records
 
 TABLE = "serving/mlperf_inference_llm.parquet"
 METRIC = "output_tokens_per_s"
+METRICS = {"llama_tokens_per_s": "Llama-2-70B", "mixtral_tokens_per_s": "Mixtral-8x7B-v0.1"}
+"""Metric -> the model whose runs it is of."""
 REQUESTS = 4096
 """Of a replica: two times and more what its cache holds."""
 ROOM = 1.3
@@ -128,7 +130,12 @@ def answer(case: Case) -> dict[str, Believed]:
 def _score(data: Path, limit: int | None) -> list[Scored]:
     every = cases(data)
     chosen = [every[i] for i in subsample(len(every), limit)]
-    return [score_cases(METRIC, chosen, _answers(chosen))]
+    found = _answers(chosen)
+    return [
+        score_cases(metric, [chosen[i] for i in rows], [found[i] for i in rows], of=METRIC)
+        for metric, model in METRICS.items()
+        if (rows := [i for i, case in enumerate(chosen) if case.labels["model"] == model])
+    ]
 
 
 def _answers(chosen: Sequence[Case]) -> list[dict[str, Believed]]:
