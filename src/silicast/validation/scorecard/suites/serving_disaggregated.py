@@ -16,7 +16,7 @@ from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.validation.scorecard.suites import serving
 from silicast.validation.scorecard.tables import read_records
 
-MOST_CLIENTS = 2048
+MOST_CLIENTS = 512
 """Runs of more clients take minutes each to simulate."""
 MOST_REQUESTS = 1024
 """Of a run, where that is more than two a client; the clients send ten each."""
