@@ -14,6 +14,7 @@ from silicast.composition.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
+from silicast.kernels.energy import energies, kernel_energy
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import drawn
@@ -89,6 +90,21 @@ class Call:
         known_s = seconds if analytic_s is None else analytic_s
         draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
         return self.spread(draw.core_w * seconds), self.spread(draw.memory_w * seconds)
+
+    def above_static_j(self, device: Device) -> F64 | None:
+        """Energy of one execution beyond what the board draws while it waits, shape
+        (members, rows); None where it is not modelled.
+
+        Args:
+            device: at the clock of the times.
+        """
+        if not isinstance(self.times, KernelTimes) or self.batch is None:
+            return None
+        found = kernel_energy(self.times, self.batch, device)
+        if found is None:
+            return None
+        static = energies(device, self.batch.family, self.batch.variant).static_w
+        return self.spread(found.estimate_j - static * self.times.estimate_s)
 
     @cached_property
     def bound_by(self) -> list[str]:
@@ -185,6 +201,16 @@ class NodeTimes:
             times = call.times
             if isinstance(times, KernelTimes) and times.ceiling_s is not None:
                 found[np.ix_(np.asarray(call.members), call.rows)] = call.spread(times.ceiling_s)
+        return found
+
+    def above_static_j(self) -> F64:
+        """Energy of one execution of each node beyond what the board draws while it waits, shape
+        (nodes, n); 0 where it is not modelled (collectives).
+        """
+        found = np.zeros_like(self.time_s)
+        for call in self.calls:
+            if (joules := call.above_static_j(self.device)) is not None:
+                found[np.ix_(np.asarray(call.members), call.rows)] = joules
         return found
 
     def resources(self) -> Resources:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from silicast.composition.clock import power_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, Quantity
@@ -16,6 +15,7 @@ from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.metrics import span_s
 from silicast.serving.records import Records
 from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
+from silicast.workload.op import Variant
 
 
 def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
@@ -45,19 +45,22 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
 
 
 def _watts(table: I64, pool: Pool, seconds: float) -> float:
-    """Of one device of a pool on average, from the steps of the pool."""
-    model, core_j, memory_j = step_model(pool.deployment), 0.0, 0.0
+    """Of one device of a pool on average, from the steps of the pool: what it draws while it waits,
+    and the energy of the kernels beyond that.
+    """
+    model, kernels_j = step_model(pool.deployment), 0.0
     for kind in KINDS:
         mix = mix_of(table, kind, pool.spec.groups)
         if mix is None:
             continue
-        times = breakdown_of(model, mix).times
-        for place, count in enumerate(mix.weights.tolist()):
-            cores, memory = model.joules(times, place)
-            core_j, memory_j = core_j + count * cores, memory_j + count * memory
+        nodes = breakdown_of(model, mix).times.nodes
+        each = (nodes.above_static_j() * model.graph.counts[:, None]).sum(axis=0)
+        kernels_j += float((each * mix.weights).sum())
+    device = pool.deployment.machine.limited_device
+    own = energy.energies(device, "gemm", Variant("bf16"))
     # joules are of one device of every stage, of all replicas
-    each = pool.deployment.plan.pp * pool.count
-    return power_w(pool.deployment.machine, seconds, core_j / each, memory_j / each)
+    replicas = pool.deployment.plan.pp * pool.count
+    return min(own.static_w + kernels_j / (seconds * replicas), own.limit_w)
 
 
 def with_model_error(value: float, pools: Sequence[Pool], most: float) -> Quantity:
