@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from silicast.composition.machine import Machine
+from silicast.kernels.energy import energies
 from silicast.kernels.power import MIN_CLOCK_SHARE, board, clock_share
+from silicast.workload.op import Variant
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
@@ -48,12 +50,12 @@ def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
     return (NOT_HELD.format(boost_hz * share / 1e6),)
 
 
-def power_w(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:
+def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:
     """What the board draws on average over some work, at most its limit; watts.
 
     Args:
-        seconds: what the work takes, at any clock.
-        core_j: what the cores take for it at that clock; memory_j: main memory.
+        seconds: what the work takes, waiting included.
+        kernels_j: what its kernels take beyond what the board draws while it waits.
     """
-    own = board(machine.limited_device, _ANY)
-    return min(own.idle_w + (core_j + memory_j) / seconds, own.limit_w)
+    own = energies(machine.limited_device, "gemm", Variant(_ANY))
+    return min(own.static_w + kernels_j / seconds, own.limit_w)

@@ -291,6 +291,13 @@ class StepModel:
         )
         return core_j, memory_j
 
+    def kernels_j(self, times: StepTimes) -> F64:
+        """What the kernels of each state take beyond what the board draws while it waits, joules of
+        one device, at the clock of the times; shape (n,).
+        """
+        found: F64 = rows_summed(times.nodes.above_static_j() * self.graph.counts[:, None])
+        return found
+
 
 @lru_cache(maxsize=256)
 def step_model(deployment: Deployment) -> StepModel:

@@ -231,7 +231,8 @@ class StepDrawing:
         clock = Sample(process, "clock (MHz)", start_ps, {"cores": self.times.clock_hz / 1e6})
         if not limits(self.machine.limited_device):  # no model of its power
             return [clock]
-        watts = power_w(self.machine, total_ps * 1e-12, *self.model.joules(self.times, row))
+        kernels_j = float(self.model.kernels_j(self.times)[row])
+        watts = power_w(self.machine, total_ps * 1e-12, kernels_j)
         return [Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}), clock]
 
 

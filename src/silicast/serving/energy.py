@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from silicast.composition.clock import power_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, Quantity
@@ -15,7 +16,6 @@ from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.metrics import span_s
 from silicast.serving.records import Records
 from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
-from silicast.workload.op import Variant
 
 
 def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
@@ -45,22 +45,15 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
 
 
 def _watts(table: I64, pool: Pool, seconds: float) -> float:
-    """Of one device of a pool on average, from the steps of the pool: what it draws while it waits,
-    and the energy of the kernels beyond that.
-    """
+    """Of one device of a pool on average, from the steps of the pool."""
     model, kernels_j = step_model(pool.deployment), 0.0
     for kind in KINDS:
-        mix = mix_of(table, kind, pool.spec.groups)
-        if mix is None:
-            continue
-        nodes = breakdown_of(model, mix).times.nodes
-        each = (nodes.above_static_j() * model.graph.counts[:, None]).sum(axis=0)
-        kernels_j += float((each * mix.weights).sum())
-    device = pool.deployment.machine.limited_device
-    own = energy.energies(device, "gemm", Variant("bf16"))
+        if (mix := mix_of(table, kind, pool.spec.groups)) is not None:
+            each = model.kernels_j(breakdown_of(model, mix).times)
+            kernels_j += float((each * mix.weights).sum())
     # joules are of one device of every stage, of all replicas
-    replicas = pool.deployment.plan.pp * pool.count
-    return min(own.static_w + kernels_j / (seconds * replicas), own.limit_w)
+    shares = pool.deployment.plan.pp * pool.count
+    return power_w(pool.deployment.machine, seconds, kernels_j / shares)
 
 
 def with_model_error(value: float, pools: Sequence[Pool], most: float) -> Quantity:
