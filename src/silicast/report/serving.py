@@ -73,7 +73,9 @@ def serving_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     metrics = answer["metrics"]
     if "colocation" in answer["why"]:
         return colocation_parts(answer)
-    parts: list[RenderableType] = [LatencyTable(metrics), Text(""), rates_table(metrics), Text("")]
+    parts: list[RenderableType] = [LatencyTable(metrics), Text("")]
+    if any(name in metrics for name in RATES):
+        parts += [rates_table(metrics), Text("")]
     return [*parts, *(Text(line) for line in serving_lines(answer))]
 
 

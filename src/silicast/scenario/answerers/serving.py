@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
+from silicast.scenario.answer import Answer, Belief, bounds_alone
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleets import fleet_of
 from silicast.scenario.served import Served
@@ -25,18 +25,22 @@ if TYPE_CHECKING:
 @final
 class ServingAnswerer(Answerer):
     """Metrics: ``ttft``, ``tpot``, ``itl`` and ``e2e`` (mean, p50, p90, p95, p99), throughput,
-    preemptions and use of the KV cache.
+    preemptions and use of the KV cache; of tier "bound" the latencies alone.
     """
 
     task: ClassVar[str] = "serving"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        only_bounds = scenario.raw.tier == "bound"
         if scenario.raw.colocation is not None:
             from silicast.scenario.colocated import answer_of
 
+            if only_bounds:
+                hint = "another tier; the answer has bounds beside its metrics"
+                raise not_yet("co-location of tier bound", "tier", hint)
             return answer_of(scenario)
-        return prepared(scenario).answer()
+        return prepared(scenario).answer(only_bounds=only_bounds)
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
@@ -57,11 +61,13 @@ class Prepared:
     def __init__(self, served: Served, warnings: list[str]) -> None:
         self.served, self._warnings = served, warnings
 
-    def answer(self) -> Answer:
+    def answer(self, *, only_bounds: bool = False) -> Answer:
         """Simulates, and answers."""
         served = self.served
         found = Simulated(served.fleet, served.simulate)
         reply = found.answer(served.metrics_of, self._warnings)
+        if only_bounds:
+            return bounds_alone(reply)
         reply.why.update(served.why())
         power = {name: Belief.of(value) for name, value in served.power().items()}
         return msgspec.structs.replace(reply, metrics=reply.metrics | power)
