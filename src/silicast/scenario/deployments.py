@@ -142,7 +142,7 @@ def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[st
     stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
     if stated is not None and stated not in get_args(AttentionCode):
         raise SilicastError(
-            f"expected one of {', '.join(get_args(AttentionCode))}, found {str(stated)[:40]!r}",
+            f"expected one of {', '.join(get_args(AttentionCode))}, found {stated!r:.40}",
             field="engine.options.attention",
         )
     if engine.kind != "framework":
