@@ -377,7 +377,15 @@ def _serving(w: ServingWorkload, field: str) -> None:
             "expected either hit_ratio or length",
             f"{field}.prefix",
         )
+        require(
+            w.prefix.groups == 1 or w.prefix.hit_ratio is None, "goes with length",
+            f"{field}.prefix.groups", "a hit ratio holds for all requests alike",
+        )  # fmt: skip
     if w.sessions is not None:
+        require(
+            w.sessions.turns > 1 or not w.sessions.think_time_s, "goes with several turns",
+            f"{field}.sessions.think_time_s", "turns = 2 or more; nobody thinks after the last one",
+        )  # fmt: skip
         traced = w.arrival.path is not None or w.arrival.rows is not None
         require(not traced, "go with lengths, not with a trace", f"{field}.sessions")
         require(

@@ -111,6 +111,77 @@ def test_bad_values_of_switches_are_refused_under_every_policy(
     assert words in error.message
 
 
+def remarks(workload: dict[str, Any], **fields: Any) -> list[str]:
+    """Warnings about fields of the workload and the router."""
+    said = answered(workload, **fields).warnings
+    return [text for text in said if text.startswith(("workload.", "router"))]
+
+
+TURNS = {"sessions": {"turns": 2}}
+ALIKE = {"prefix": {"length": 64}}
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields", "words"),
+    [
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm-v0"), "workload.prefix.hit_ratio changes"),
+        (ALIKE, engine("vllm", enable_prefix_caching=False), "workload.prefix.length changes"),
+        ({}, {"router": "random"}, "router = random changes nothing here"),
+        ({}, {"router": "session", "parallel": {"dp": 2}}, "as by round_robin"),
+        ({}, {"router": "prefix_aware", "parallel": {"dp": 2}}, "as by least_loaded"),
+        (
+            {"arrival": {"kind": "poisson", "rate_per_s": 1e4, "concurrency": 1}},
+            {},
+            "workload.arrival.concurrency = 1: 15 of 16 requests are sent later than they come",
+        ),
+    ],
+)
+def test_what_a_workload_states_in_vain_is_remarked(
+    workload: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
+    (said,) = remarks(workload, **fields)
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields"),
+    [
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm")),
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm-v0", enable_prefix_caching=True)),
+        ({"prefix": {"length": 64, "cache": False}}, engine("vllm-v0")),
+        ({}, {"router": "random", "parallel": {"dp": 2}}),
+        (TURNS, {"router": "session", "parallel": {"dp": 2}}),
+        (ALIKE, {"router": "prefix_aware", "parallel": {"dp": 2}}),
+        ({"arrival": {"kind": "poisson", "rate_per_s": 0.1, "concurrency": 4}}, {}),
+    ],
+)
+def test_what_it_does_not_is_not(workload: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert remarks(workload, **fields) == []
+
+
+def test_requests_that_few_clients_hold_back_are_counted_as_they_come_and_as_they_are_sent() -> (
+    None
+):
+    arrival = {"kind": "poisson", "rate_per_s": 1e4}
+    rates = [
+        answered({"arrival": {**arrival, **clients}}).why["requests"]
+        for clients in ({}, {"concurrency": 1})
+    ]
+    free, held = rates
+    assert held["offered_per_s"] == free["offered_per_s"]
+    assert held["sent_per_s"] < 0.1 * held["offered_per_s"]
+    assert "sent_per_s" not in free
+    assert "queue_growth" in free
+
+
+def test_a_host_of_no_known_name_needs_a_factor() -> None:
+    error = refused(host={"cpu": "foo"})
+    assert (error.kind, error.field) == ("unknown_name", "host.cpu")
+    assert "host.factor" in error.hint
+    slow = answered(host={"cpu": "foo", "factor": 0.5}).metrics["tpot_mean_ms"]
+    assert slow.estimate > answered().metrics["tpot_mean_ms"].estimate
+
+
 def test_co_location_has_no_tier_bound() -> None:
     pools: dict[str, Any] = {"a": {}, "b": {}}
     error = refused(tier="bound", pools=pools, colocation={"mode": "time_slice"})

@@ -70,7 +70,8 @@ class Prepared:
             return bounds_alone(reply)
         reply.why.update(served.why())
         power = {name: Belief.of(value) for name, value in served.power().items()}
-        return msgspec.structs.replace(reply, metrics=reply.metrics | power)
+        said = [*reply.warnings, *served.held_back()]
+        return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=said)
 
 
 def prepared(scenario: Scenario) -> Prepared:
@@ -88,6 +89,7 @@ def prepared(scenario: Scenario) -> Prepared:
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
     said = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
+    said += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return Prepared(served, said)
 
 
@@ -102,6 +104,46 @@ def _check_generates(served: Served) -> None:
             field="workload.output_len",
             hint="output_len = 1",
         )
+
+
+def _unshared(work: ServingWorkload, served: Served) -> list[str]:
+    """A remark where prompts begin alike and no engine that prefills keeps what it has computed."""
+    prefix = work.prefix
+    field = "hit_ratio" if prefix is not None and prefix.hit_ratio else "length"
+    entries = [pool for pool in served.fleet.pools if pool.spec.role != "decode"]
+    if (
+        prefix is None
+        or not prefix.cache
+        or not getattr(prefix, field)
+        or any(pool.spec.limits.prefix_caching for pool in entries)
+    ):
+        return []
+    said = f"workload.prefix.{field} changes nothing here: {served.deployment.engine.name} "
+    if served.spec.policy.one_pass:
+        return [f"{said}computes whole requests in one pass"]
+    return [f"{said}keeps no prefixes; engine.options.enable_prefix_caching = true makes it do so"]
+
+
+def _unrouted(router: str, served: Served) -> list[str]:
+    """Remarks on a router that has nothing to choose by."""
+    replicas = sum(pool.count for pool in served.fleet.pools if pool.spec.role != "decode")
+    if router and replicas == 1:
+        return [f"router = {router} changes nothing here: one replica takes in all requests"]
+    if router == "session" and int(served.requests.after.max()) < 0:
+        return [
+            (
+                "router = session: no request follows another one (workload.sessions), so replicas "
+                "are chosen in turn, as by round_robin"
+            )
+        ]
+    if router == "prefix_aware" and served.requests.content is None:
+        return [
+            (
+                "router = prefix_aware: no prompts are known to begin alike (workload.prefix, "
+                "workload.sessions), so replicas are chosen by load, as by least_loaded"
+            )
+        ]
+    return []
 
 
 def _of_passes(served: Served) -> list[str]:
