@@ -186,3 +186,10 @@ def test_co_location_has_no_tier_bound() -> None:
     pools: dict[str, Any] = {"a": {}, "b": {}}
     error = refused(tier="bound", pools=pools, colocation={"mode": "time_slice"})
     assert (error.kind, error.field) == ("not_yet", "tier")
+
+
+@pytest.mark.parametrize(("size", "count"), [(32, 1), (128, 0), (None, 0)])
+def test_scales_of_other_groups_are_remarked(size: int | None, count: int) -> None:
+    precision = {"weights": "int4", **({} if size is None else {"group_size": size})}
+    said = answered(precision=precision).warnings
+    assert sum(text.startswith("precision.group_size = 32: kernels") for text in said) == count

@@ -107,7 +107,7 @@ def _check_generates(served: Served) -> None:
 
 
 def _unshared(work: ServingWorkload, served: Served) -> list[str]:
-    """A remark where prompts begin alike and no engine that prefills keeps what it has computed."""
+    """A remark where prompts begin alike and no engine that prefills keeps computed prefixes."""
     prefix = work.prefix
     field = "hit_ratio" if prefix is not None and prefix.hit_ratio else "length"
     entries = [pool for pool in served.fleet.pools if pool.spec.role != "decode"]
