@@ -28,6 +28,7 @@ class ServeFlags:
         rate: requests a second that arrive on average, each at its own random time (Poisson).
         concurrency: clients that each send a request as soon as the last one is answered.
         trace: a file of requests with their times and lengths: .csv, .jsonl or .parquet.
+        skip_bad_rows: leave out rows of the trace that are no requests, and say how many.
         input_len: prompt tokens of a request; 1024 if nothing says it.
         output_len: tokens generated for a request; 128 if nothing says it.
         requests: how many; left out, 10 for each client, or 1000.
@@ -48,6 +49,7 @@ class ServeFlags:
     rate: float | None = None
     concurrency: int | None = None
     trace: Path | None = None
+    skip_bad_rows: bool = False
     input_len: int | None = None
     output_len: int | None = None
     requests: int | None = None
@@ -110,6 +112,10 @@ def serving_scenario(
 def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
     """How requests come."""
     trace = None if asked.trace is None else {"kind": "trace", "path": str(asked.trace)}
+    if asked.skip_bad_rows:
+        if trace is None:
+            raise SilicastError("goes with --trace", field="--skip-bad-rows")
+        trace["bad_rows"] = "skip"
     ways: dict[str, dict[str, Any] | None] = {
         "--rate": None if asked.rate is None else {"kind": "poisson", "rate_per_s": asked.rate},
         "--concurrency": None
@@ -126,7 +132,8 @@ def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
             hint=f"give one of {', '.join(ways)}",
         )
     if asked.trace is not None and not asked.trace.is_file():
-        raise SilicastError("does not exist", kind="io", field="--trace", file=str(asked.trace))
+        wrong = "is a folder, not a file" if asked.trace.is_dir() else "does not exist"
+        raise SilicastError(wrong, kind="io", field="--trace", file=str(asked.trace))
     found = ways[given[0]]
     assert found is not None
     return found

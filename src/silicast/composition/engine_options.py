@@ -86,7 +86,7 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
 def _yes_or_no(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise SilicastError(
-            f"expected true or false, found {str(value)[:40]!r}", field=f"engine.options.{name}"
+            f"expected true or false, found {value!r:.40}", field=f"engine.options.{name}"
         )
     return value
 
@@ -101,7 +101,7 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
     chosen = ("full" if value else "off") if isinstance(value, bool) else value
     if not isinstance(chosen, str) or chosen not in _GRAPHS:
         raise SilicastError(
-            f"expected one of {', '.join(_GRAPHS)}, found {str(value)[:40]!r}",
+            f"expected one of {', '.join(_GRAPHS)}, found {value!r:.40}",
             field="engine.options.cuda_graph",
         )
     decode = _GRAPHS[chosen]
@@ -148,7 +148,7 @@ def _number(name: str, value: Any, least: float, most: float, *, whole: bool = T
     if not right or not least <= value <= most:
         what = "a whole number" if whole else "a number"
         raise SilicastError(
-            f"expected {what} from {least:g} to {most:g}, found {str(value)[:40]!r}",
+            f"expected {what} from {least:g} to {most:g}, found {value!r:.40}",
             field=f"engine.options.{name}",
         )
     return float(value)
@@ -224,9 +224,7 @@ def _spread(engine: Engine, **fields: Any) -> Engine:
 
 def _policy(engine: Engine, value: Any) -> Engine:
     if not isinstance(value, str):
-        raise SilicastError(
-            f"expected a name, found {str(value)[:40]!r}", field="engine.options.policy"
-        )
+        raise SilicastError(f"expected a name, found {value!r:.40}", field="engine.options.policy")
     return _served(engine, "policy", policy=value.casefold().replace("_", "-"))
 
 
@@ -236,11 +234,11 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
     def change(engine: Engine, value: Any) -> Engine:
         if not isinstance(value, (bool, int, float, str)):
             raise SilicastError(
-                f"expected a number or a word, found {str(value)[:40]!r}",
-                field=f"engine.options.{name}",
+                f"expected a number or a word, found {value!r:.40}", field=f"engine.options.{name}"
             )
         if not isinstance(value, str):
-            value = _number(name, float(value), 0, MOST, whole=False)
+            stated = int(value) if isinstance(value, bool) else value
+            value = _number(name, stated, 0, MOST, whole=False)
         options = _serving(name, engine).options | {name: value}
         return _served(engine, name, options=options)
 

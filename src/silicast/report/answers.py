@@ -90,7 +90,7 @@ def title(scenario: Mapping[str, Any]) -> str:
 def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType:
     """Everything a person needs of one answer."""
     parts: list[RenderableType] = [Text(title(scenario), "bold")]
-    parts += [Text(line, "dim") for line in (setup_line(answer["why"]),) if line]
+    parts += [Text(line, "dim") for line in setup_lines(answer["why"])]
     parts.append(Text(""))
     if scenario.get("task") == "serving":
         parts += serving_parts(answer)
@@ -103,11 +103,23 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     return Group(*parts)
 
 
-def setup_line(why: Mapping[str, Any]) -> str:
-    """What the names of a scenario were resolved to."""
+def setup_lines(why: Mapping[str, Any]) -> list[str]:
+    """What the names of a scenario were resolved to; a line for each pool.
+
+    >>> setup = {"model": "m", "format": "bf16", "devices": 2, "device": "d", "engine": "e"}
+    >>> setup_lines({"deployment": setup})
+    ['m in bf16, 2 x d, e']
+    >>> setup_lines({"deployment": setup, "pools": {"a": setup, "b": {**setup, "devices": 1}}})
+    ['a: m in bf16, 2 x d, e', 'b: m in bf16, d, e']
+    """
     setup = why.get("deployment")
     if not isinstance(setup, Mapping):
-        return ""
+        return []
+    pools: Mapping[str, Mapping[str, Any]] = why.get("pools") or {"": setup}
+    return [f"{name}: {_setup(each)}" if name else _setup(each) for name, each in pools.items()]
+
+
+def _setup(setup: Mapping[str, Any]) -> str:
     count = int(setup["devices"])
     devices = f"{count} x {setup['device']}" if count > 1 else setup["device"]
     return f"{setup['model']} in {setup['format']}, {devices}, {setup['engine']}"

@@ -45,6 +45,10 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     ...     print(line)
     carries 16.7 requests/s (90 %: 15.0 to 18.5) on 2 devices; 17.0 are too many
     400 users fit the KV cache at once, each with the longest request; alone one has 131,072 tokens
+    >>> why = {"capacity": found, "engine_limits": {"sequences": 400}}
+    >>> [_, line] = capacity_lines({"why": why, "metrics": metrics})
+    >>> line
+    '400 users run at once, as many as engines let (max_num_seqs); alone one has 131,072 tokens'
     """
     metrics, found = answer["metrics"], answer["why"]["capacity"]
     devices = _count(metrics["gpus"]["estimate"], "device")
@@ -63,10 +67,18 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     for name, pool in found.get("pools", {}).items():
         yield _pool_line(name, pool)
     users, tokens = (metrics[n]["estimate"] for n in ("users_that_fit", "longest_context_tokens"))
-    yield (
-        f"{_count(users, 'user')} fit the KV cache at once, each with the longest request; "
-        f"alone one has {tokens:,.0f} tokens"
-    )
+    limits = answer["why"].get("engine_limits", {})
+    many = f"{_count(users, 'user')} fit the KV cache at once, each with the longest request"
+    if users in _most_sequences(limits):
+        many = f"{_count(users, 'user')} run at once, as many as engines let (max_num_seqs)"
+    yield f"{many}; alone one has {tokens:,.0f} tokens"
+
+
+def _most_sequences(limits: Mapping[str, Any]) -> set[float]:
+    """What the engines let run at once: of the only pool, or of each and of all together."""
+    pools = [limits] if "sequences" in limits else list(limits.values())
+    each = [float(pool["sequences"]) for pool in pools]
+    return {*each, sum(each)} if each else set()
 
 
 def _pool_line(name: str, pool: Mapping[str, Any]) -> str:

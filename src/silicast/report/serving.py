@@ -73,7 +73,9 @@ def serving_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
     metrics = answer["metrics"]
     if "colocation" in answer["why"]:
         return colocation_parts(answer)
-    parts: list[RenderableType] = [LatencyTable(metrics), Text(""), rates_table(metrics), Text("")]
+    parts: list[RenderableType] = [LatencyTable(metrics), Text("")]
+    if any(name in metrics for name in RATES):
+        parts += [rates_table(metrics), Text("")]
     return [*parts, *(Text(line) for line in serving_lines(answer))]
 
 
@@ -124,7 +126,8 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(why.get("queued"), Mapping):
         yield limit_line(why["queued"])
     if isinstance(why.get("knee"), Mapping):
-        offered = why.get("requests", {}).get("offered_per_s")
+        requests = why.get("requests", {})
+        offered = requests.get("sent_per_s", requests.get("offered_per_s"))
         yield knee_line(
             why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered
         )

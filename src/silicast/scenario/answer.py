@@ -186,3 +186,15 @@ def latency_of(prediction: Prediction, *, bound_only: bool) -> Quantity:
         return prediction.latency_s
     limit = prediction.bound_seconds
     return Quantity(limit, limit, prediction.latency_s.p95)
+
+
+def bounds_alone(found: Answer) -> Answer:
+    """An answer in which no higher tier than the bounds is allowed: metrics that have none are left
+    out, the others are at their limit, and as slow as they were at most.
+    """
+    metrics = {
+        name: Belief(limit, limit, found.metrics[name].p95)
+        for name, limit in found.bound.items()
+        if name in found.metrics
+    }
+    return msgspec.structs.replace(found, metrics=metrics, tier="bound")

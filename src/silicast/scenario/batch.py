@@ -6,6 +6,7 @@ and variant; the answers are those of single runs, bit for bit.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -37,12 +38,16 @@ from silicast.scenario.switches import remarked
 WINDOW = 4096
 """Lines whose answers are held at once."""
 WINDOW_BYTES = 16 << 20
+MOST_SHARED = 5
+"""Ids of several cases that are named."""
 ALL_ANSWERED = 0
 NOT_READABLE = 2
 SOME_FAILED = 3
 
 _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
 _ID_WITHIN = 4096
+_HEAD = 4096
+"""Bytes of a file by which it is text."""
 
 Progress = Callable[[int], None]
 
@@ -50,10 +55,15 @@ Progress = Callable[[int], None]
 @final
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of a batch."""
+    """What became of a batch.
+
+    Attributes:
+        shared_ids: ids of several cases each; the first few.
+    """
 
     answered: int
     failed: int
+    shared_ids: tuple[Identity, ...] = ()
 
     @property
     def cases(self) -> int:
@@ -106,18 +116,23 @@ def run_batch(
 ) -> BatchResult:
     """Answers every case of a stream of lines, in order; blank lines are no cases.
 
-    A case without an id gets the number of its line, from 1.
+    A case without an id gets the number of its line, from 1. Where another one states that number
+    as its id, or two state the same, the result says so.
     """
     answered = failed = 0
+    seen, shared = set[Identity](), dict[Identity, None]()
     for window in _windows(_numbered(lines)):
         for reply in _replies(window, folder, calibrations):
             out.write(encode_reply(reply))
             out.write(b"\n")
+            if reply.id in seen and len(shared) < MOST_SHARED:
+                shared[reply.id] = None
+            seen.add(reply.id)
             answered += reply.ok
             failed += not reply.ok
         if progress is not None:
             progress(answered + failed)
-    return BatchResult(answered, failed)
+    return BatchResult(answered, failed, tuple(shared))
 
 
 Line = tuple[int, bytes | SilicastError]
@@ -243,8 +258,9 @@ def _opened(path: Path) -> BinaryIO:
         ) from None
     except ValueError as error:
         raise SilicastError(f"not a file name: {error}", kind="io", file=repr(path)) from None
-    head = stream.peek(4096)[:4096]
-    if b"\0" in head or not _is_text(head):
+    head = stream.peek(_HEAD)[:_HEAD]
+    cut = len(head) == _HEAD or not stat.S_ISREG(status.st_mode)
+    if b"\0" in head or not _is_text(head, cut=cut):
         stream.close()
         raise SilicastError(
             "is not text", kind="io", file=str(path), hint="expected JSON Lines in UTF-8"
@@ -252,12 +268,10 @@ def _opened(path: Path) -> BinaryIO:
     return stream
 
 
-def _is_text(head: bytes) -> bool:
-    """Whether the start of a file is UTF-8; its last character may be cut off."""
-    for cut in range(4):
-        try:
-            head[: len(head) - cut].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        return True
-    return False
+def _is_text(head: bytes, *, cut: bool) -> bool:
+    """Whether the start of a file is UTF-8; ``cut``: its last character may be cut off."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=not cut)
+    except UnicodeDecodeError:
+        return False
+    return True

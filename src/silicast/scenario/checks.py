@@ -8,7 +8,13 @@ from typing import Any
 from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
-from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
+from silicast.scenario.schema import (
+    ParallelTable,
+    PoolLinkTable,
+    PoolTable,
+    PrecisionTable,
+    RawScenario,
+)
 from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     ArrivalTable,
@@ -32,6 +38,8 @@ OPTIMIZERS = (
     "lamb", "adam_8bit", "distributed_adam", "shampoo",
 )  # fmt: skip
 RECOMPUTE = ("none", "selective", "full")
+ROLES = {"prefill": "decode", "decode": "prefill"}
+"""Role of a pool -> the role of those without which it answers nothing."""
 
 
 def check_workload(
@@ -70,6 +78,58 @@ def check_workload(
         _participants(raw, workload)
     if isinstance(workload, WorkflowWorkload):
         _stages(workload, pools)
+
+
+def check_pools(pools: Mapping[str, PoolTable], links: Mapping[str, PoolLinkTable]) -> None:
+    """Refuses roles that answer nothing without another, and links that join no two roles.
+
+    Raises:
+        SilicastError: names the pool or link and what is missing.
+    """
+    by_role: dict[str, list[str]] = {}
+    for name, pool in pools.items():
+        if pool.role:
+            _known(pool.role, tuple(ROLES), f"pools.{name}.role")
+        by_role.setdefault(pool.role, []).append(name)
+    for role, missing in ROLES.items():
+        for name in by_role.get(role, [])[:1]:
+            require(
+                missing in by_role, f"no other pool has role {missing!r}", f"pools.{name}.role",
+                f'add a pool with role = "{missing}", or leave role out for a pool that does both',
+            )  # fmt: skip
+    _links(pools, links, by_role)
+
+
+def _links(
+    pools: Mapping[str, PoolTable],
+    links: Mapping[str, PoolLinkTable],
+    by_role: Mapping[str, list[str]],
+) -> None:
+    for place, (name, link) in enumerate(links.items()):
+        for end, pool, role in (("from", link.source, "prefill"), ("to", link.target, "decode")):
+            field = f"links.{name}.{end}"
+            if pool is not None and pool not in pools:
+                raise unknown_name(f"no pool {shown(pool)}", field, near(pool, pools))
+            ends = by_role.get(role, [])
+            if pool is None or not ends:
+                continue
+            require(
+                pool in ends, f"pool {shown(pool)} has not role {role!r}", field,
+                f"caches move from prefill to decode: {' or '.join(ends)}",
+            )  # fmt: skip
+            if len(ends) > 1:
+                raise _one_link(field, f"leave it out: the link joins {' and '.join(ends)} alike")
+        if place:
+            raise _one_link(f"links.{name}", f"keep {next(iter(links))} or {name}")
+    require(
+        bool(pools) or not links, "there are no pools to join", "links",
+        "a link joins a pool with role = prefill and one with role = decode",
+    )  # fmt: skip
+
+
+def _one_link(field: str, hint: str) -> SilicastError:
+    message = "not yet: several links between prefill and decode"
+    return SilicastError(message, kind="not_yet", field=field, hint=hint)
 
 
 def _participants(raw: RawScenario, workload: CollectiveWorkload) -> None:
@@ -317,7 +377,15 @@ def _serving(w: ServingWorkload, field: str) -> None:
             "expected either hit_ratio or length",
             f"{field}.prefix",
         )
+        require(
+            w.prefix.groups == 1 or w.prefix.hit_ratio is None, "goes with length",
+            f"{field}.prefix.groups", "a hit ratio holds for all requests alike",
+        )  # fmt: skip
     if w.sessions is not None:
+        require(
+            w.sessions.turns > 1 or not w.sessions.think_time_s, "goes with several turns",
+            f"{field}.sessions.think_time_s", "turns = 2 or more; nobody thinks after the last one",
+        )  # fmt: skip
         traced = w.arrival.path is not None or w.arrival.rows is not None
         require(not traced, "go with lengths, not with a trace", f"{field}.sessions")
         require(

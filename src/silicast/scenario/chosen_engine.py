@@ -55,6 +55,8 @@ def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> lis
             for name in stated
             if ALIASES.get(name, name) in QUEUE_OPTIONS
         ]
+    if stated and engine.serving is not None:
+        said += _unread(scenario, engine)
     for name, value in stated.items():
         places = engine.options_on.get(name, [])
         if value in (False, "off"):
@@ -70,6 +72,28 @@ def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> lis
                 f"not on {device.name}"
             )
     return said
+
+
+def _unread(scenario: Scenario, engine: Engine) -> list[str]:
+    """Warnings about stated switches that the scheduling policy does not read.
+
+    Raises:
+        SilicastError: a value that a switch has under no policy.
+    """
+    from silicast.composition.engine_options import ALIASES, POLICY_SWITCHES
+    from silicast.serving.scheduler import unread
+
+    assert scenario.engine is not None
+    assert engine.serving is not None
+    known = {ALIASES.get(name, name): name for name in scenario.engine.options}
+    policy, options = engine.serving.policy, engine.serving.options
+    found = unread(policy, {name: options[name] for name in known if name in POLICY_SWITCHES})
+    if scenario.raw.task not in QUEUES:
+        return []
+    return [
+        f"engine.options.{known[name]} changes nothing here: policy {policy} does not read it"
+        for name in found
+    ]
 
 
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.scenario.checks import check_workload
+from silicast.scenario.checks import check_pools, check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
-from silicast.scenario.strict import convert, near, require
+from silicast.scenario.strict import convert, require
 from silicast.scenario.workloads import BY_TASK, Workload
 
 if TYPE_CHECKING:
@@ -90,12 +90,8 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     folder = folder or Path()
     pools = _tables(raw.pools, PoolTable, "pools")
     links = _tables(raw.links, PoolLinkTable, "links")
-    for name, link in links.items():
-        for end, pool in (("from", link.source), ("to", link.target)):
-            if pool is not None and pool not in pools:
-                raise unknown_name(
-                    f"no pool {shown(pool)}", f"links.{name}.{end}", near(pool, pools)
-                )
+    if raw.task != "workflow":  # its stages name their pools
+        check_pools(pools, links)
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()
         if pool.count == 1 and pool.price_per_gpu_hour is None:

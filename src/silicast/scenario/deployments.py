@@ -9,6 +9,7 @@ from silicast.composition.deployment import Deployment
 from silicast.composition.engine import Engine, engines_of
 from silicast.composition.expert_copies import with_copies
 from silicast.composition.machine import Machine
+from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
@@ -142,7 +143,7 @@ def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[st
     stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
     if stated is not None and stated not in get_args(AttentionCode):
         raise SilicastError(
-            f"expected one of {', '.join(get_args(AttentionCode))}, found {str(stated)[:40]!r}",
+            f"expected one of {', '.join(get_args(AttentionCode))}, found {stated!r:.40}",
             field="engine.options.attention",
         )
     if engine.kind != "framework":
@@ -191,7 +192,21 @@ def precision_of(
         )  # fmt: skip
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    return found, [] if stated else said
+    return found, [*([] if stated else said), *_other_groups(found, table.group_size)]
+
+
+GROUPS = (
+    "precision.group_size = {}: kernels are timed with the scales of groups of {}, as {} has them; "
+    "the stated groups count in memory and in the bytes that steps must read"
+)
+
+
+def _other_groups(precision: Precision, stated: int | None) -> list[str]:
+    """A remark where scales are of other groups than those that kernels are timed with."""
+    own = RECIPES[precision.recipe].scale_group
+    if not stated or own <= 0 or stated == own:
+        return []
+    return [GROUPS.format(stated, own, precision.recipe)]
 
 
 def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]:

@@ -9,12 +9,16 @@ from typing import cast
 import msgspec
 
 from silicast.composition.expert_copies import without_copies
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
+from silicast.hardware.cluster import Cluster
+from silicast.hardware.systems import networks
 from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
+from silicast.scenario.reading import shown
 from silicast.scenario.schema import LoraTable, PoolLinkTable
+from silicast.scenario.strict import near
 from silicast.serving.deploy import Expected, replica_spec
 from silicast.serving.drafting import drafted
 from silicast.serving.fleet import Fleet, Pool
@@ -22,7 +26,6 @@ from silicast.serving.replica import Role
 from silicast.serving.routers import LeastLoaded, RoundRobin, Router, router_named
 from silicast.serving.simulation import KvLink, ReplicaSpec
 
-ROLES = ("", "prefill", "decode")
 LORA = (
     "lora: kernels of grouped adapters were not measured; they are priced as thin matrix products, "
     "each adapter as likely, and the host's work for them is left out"
@@ -36,14 +39,13 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         expected: the traffic that its engines are launched for, by all clients together.
 
     Raises:
-        SilicastError: an unknown name, a pool whose role is not known, pools of several models, or
-            something not modelled.
+        SilicastError: an unknown name, pools of several models, or something not modelled.
     """
     deployed, replicas = _deployed(_bare(scenario))
     said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
             for text in p.warnings]  # fmt: skip
     pools = tuple(
-        Pool(pool.deployment, _spec(pool, name, expected), pool.count, name, _price(scenario, name))
+        Pool(pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name))
         for name, pool in deployed.items()
     )
     said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
@@ -115,14 +117,7 @@ def _launched(pool: Pool) -> str:
     )
 
 
-def _spec(pool: Deployed, name: str, expected: Expected) -> ReplicaSpec:
-    if pool.role not in ROLES:
-        raise SilicastError(
-            f"no role {pool.role[:80]!r}",
-            kind="unknown_name",
-            field=f"pools.{name}.role",
-            hint="prefill, decode, or none for both",
-        )
+def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
     own = replace(expected, clients=-(-expected.clients // pool.count))
     return replace(replica_spec(pool.deployment, own), role=cast("Role", pool.role))
 
@@ -142,25 +137,55 @@ def _router(scenario: Scenario, replicas: int) -> type[Router]:
 
 
 def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, list[str]]:
-    """What joins prefill and decode: the stated link, the link of the decoding devices that is of
-    the stated kind, or their network.
+    """What joins prefill and decode: the stated link, the link of the decoding devices or the
+    network of the catalog that its kind names, or their own network.
     """
     decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
     if decoding is None:
         if scenario.links:
             return None, ["links: no pool decodes what another one prefills"]
         return None, []
-    stated = next(iter(scenario.links.values()), PoolLinkTable())
-    cluster = decoding.deployment.machine.links
-    network, inside, assumed = cluster.inter_node, cluster.intra_node, list[str]()
-    rate, latency_s, name = network.bandwidth_bytes_per_s, network.latency_s, network.name
-    if inside is not None and stated.kind.casefold() == inside.name:
-        rate, name = inside.bandwidth_bytes_per_s, inside.name
+    name, stated = next(iter(scenario.links.items()), ("", PoolLinkTable()))
+    cluster, assumed = decoding.deployment.machine.links, list[str]()
+    rate, latency_s, kind = _stated_kind(stated, cluster, f"links.{name}.kind")
+    if kind == cluster.inter_node.name and _leaves_pod(cluster, pools):
+        rate = min(rate, cluster.uplink.bandwidth_bytes_per_s) if cluster.uplink else rate
     if stated.bandwidth_gb_per_s is not None:
         rate = stated.bandwidth_gb_per_s * 1e9
     else:
-        assumed = [f"links: caches move over {name}, {rate / 1e9:.3g} GB/s a device, as assumed"]
+        assumed = [f"links: caches move over {kind}, {rate / 1e9:.3g} GB/s a device, as assumed"]
     if stated.latency_us is not None:
         latency_s = stated.latency_us * 1e-6
     block = decoding.spec.layout.block_bytes
     return KvLink(rate, round(latency_s * 1e9), block), assumed
+
+
+def _stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
+    """Bandwidth a device, latency and name of the link that a kind names.
+
+    Raises:
+        SilicastError: nothing has this name, and the link states no bandwidth of its own.
+    """
+    network, inside, known = cluster.inter_node, cluster.intra_node, networks()
+    if inside is not None and link.kind.casefold() == inside.name:
+        return inside.bandwidth_bytes_per_s, network.latency_s, inside.name
+    if link.kind.casefold() not in (PoolLinkTable().kind, network.name):
+        if link.kind in known:
+            entry = known.get(link.kind)
+            return (
+                entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6, known.canonical(link.kind),
+            )  # fmt: skip
+        if link.bandwidth_gb_per_s is None:
+            own = [inside.name] if inside is not None else []
+            raise unknown_name(
+                f"no link or network {shown(link.kind)}", field,
+                f"{near(link.kind, [*own, *known.names])}; or state bandwidth_gb_per_s",
+            )  # fmt: skip
+    return network.bandwidth_bytes_per_s, network.latency_s, network.name
+
+
+def _leaves_pod(cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
+    """Whether caches move over what joins the network's pods: pools are on nodes of their own, and
+    without pods every node is one.
+    """
+    return sum(pool.gpus for pool in pools) > cluster.pod

@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.device import NO_CAP, Device, Link
-from silicast.hardware.host import Host
+from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading import shown
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
-from silicast.scenario.strict import convert
+from silicast.scenario.strict import convert, near
 from silicast.workload.plan import Plan
 
 if TYPE_CHECKING:
@@ -201,10 +202,20 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
 
 
 def host_of(scenario: Scenario) -> Host | None:
-    """The host that the scenario states, or None."""
+    """The host that the scenario states, or None.
+
+    Raises:
+        SilicastError: a name that is not of the catalog, without a factor.
+    """
     table = scenario.raw.host
     if table is None:
         return None
+    if table.factor is None and table.cpu not in hosts():
+        raise unknown_name(
+            f"no host {shown(table.cpu)}", "host.cpu",
+            f"{near(table.cpu, hosts().names)}; or state host.factor, its single-thread speed "
+            "against the reference host",
+        )  # fmt: skip
     return catalog_host(table.cpu, table.factor)
 
 

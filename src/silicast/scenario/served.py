@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from silicast.composition.deployment import Deployment
+from silicast.core.numerics import I64
 from silicast.core.prediction import Quantity
 from silicast.scenario.workloads import SloTable
 from silicast.serving.energy import power, with_model_error
@@ -233,18 +234,32 @@ class Served:
         return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
 
     def _offered(self) -> dict[str, float]:
-        """Requests a second that come, where clients do not wait for answers, and how much longer
-        each second of them waits.
+        """Requests a second that come, where no turn waits for the one before, and how much longer
+        each second of them waits; where clients are so few that they hold requests back, requests
+        a second that they send.
         """
-        arrivals = self.requests.arrival_ns
-        span_ns = int(arrivals.max() - arrivals.min())
-        waits = self.requests.concurrency or int(self.requests.after.max()) >= 0
-        if waits or not span_ns:
+        offered = _rate(self.requests.arrival_ns)
+        if int(self.requests.after.max()) >= 0 or not offered:
             return {}
-        return {
-            "offered_per_s": round((len(arrivals) - 1) * 1e9 / span_ns, 6),
-            "queue_growth": round(max(queue_growth(self.records), 0.0), 6),
-        }
+        found = {"offered_per_s": round(offered, 6)}
+        if self.requests.concurrency:
+            sent = self.records.sent_ns
+            return found | {"sent_per_s": round(_rate(sent[sent >= 0]), 6)}
+        return found | {"queue_growth": round(max(queue_growth(self.records), 0.0), 6)}
+
+    def held_back(self) -> list[str]:
+        """A remark where requests are sent later than they come, since all clients wait."""
+        rates, requests = self._offered(), self.requests
+        late = int((self.records.sent_ns > requests.arrival_ns).sum())
+        if "sent_per_s" not in rates or not late:
+            return []
+        return [
+            (
+                f"workload.arrival.concurrency = {requests.concurrency}: {late} of {len(requests)} "
+                f"requests are sent later than they come, {rates['sent_per_s']:.3g} of "
+                f"{rates['offered_per_s']:.3g} a second; latencies count from when they are sent"
+            )
+        ]
 
     def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
         """Statistic -> its limit, its value and whether it is kept."""
@@ -256,6 +271,12 @@ class Served:
                 shown = f"{name.removesuffix('_ms')}_p{limits.quantile * 100:g}_ms"
             found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
         return found
+
+
+def _rate(times_ns: I64) -> float:
+    """Events a second, from the first to the last; 0 = all at once."""
+    span_ns = int(times_ns.max() - times_ns.min())
+    return (len(times_ns) - 1) * 1e9 / span_ns if span_ns else 0.0
 
 
 def limits_a_request(limits: Objective) -> dict[str, float]:

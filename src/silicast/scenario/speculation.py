@@ -36,6 +36,12 @@ def drafting_of(scenario: Scenario, deployment: Deployment) -> tuple[Drafting | 
     table = scenario.raw.speculative
     if table is None:
         return None, []
+    if table.tree is not None and table.tree <= table.k:
+        raise SilicastError(
+            f"a tree of {table.tree} tokens holds no branch of {table.k} drafted ones",
+            field="speculative.tree",
+            hint=f"at least k + 1 = {table.k + 1}, or leave it out",
+        )
     drafter, said = _drafter(scenario, table, deployment)
     acceptance, assumed = _acceptance(table, scenario.raw.seed or 0)
     verified = max(table.tree or 0, table.k + 1)

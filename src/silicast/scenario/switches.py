@@ -29,6 +29,7 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "engine.options.fused_all_reduce": (True, False),
     "engine.options.nvls": (True, False),
     "engine.options.overlap": (True, False),
+    "cluster.oversubscription": (1.0, 8.0),
     "cluster.pcie_paths": ("own", "shared"),
     "cluster.price_per_gpu_hour": (0.0,),
     "parallel.schedule": ("1f1b", "gpipe"),

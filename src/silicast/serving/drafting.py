@@ -97,7 +97,8 @@ def layers_of(model: ModelConfig, count: int = 1, *, dense: bool = False) -> Mod
 
 
 def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> ReplicaSpec:
-    """A replica that drafts: its drafter's weights and cache take room beside the model's.
+    """A replica that drafts: its drafter's weights and cache take room beside the model's. A number
+    of blocks that somebody stated is what the engine printed beside both.
 
     Raises:
         SilicastError: they leave no room for requests.
@@ -107,12 +108,13 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
     prices = None
     if drafter is not None:
         prices = step_prices(drafter)
-        left = blocks * size - _weights(drafter, shares_head=drafting.shares_head)
+        server, whole = deployment.engine.serving, blocks * size
         token = kv_bytes_per_token(
             drafter.model, drafter.plan, drafter.precision, policy=drafter.policy
         )
         size += token * spec.layout.block_tokens
-        blocks = left // size
+        if server is None or not server.blocks:
+            blocks = (whole - _weights(drafter, shares_head=drafting.shares_head)) // size
     if blocks < 1:
         raise SilicastError(
             f"{deployment.model.name} and what drafts for it leave no room for a KV cache on "

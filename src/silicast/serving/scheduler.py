@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 import numpy as np
@@ -20,7 +20,7 @@ from silicast.serving.group import Group, Limits, Sequences
 
 __all__ = [
     "Group", "Limits", "Lockstep", "Scheduler", "Sequences", "StepPlan", "policies", "register",
-    "scheduler_named",
+    "scheduler_named", "unread",
 ]  # fmt: skip
 
 
@@ -72,11 +72,17 @@ class Lockstep(ABC):
         """So many steps have run."""
 
 
+Switch = float | str | tuple[str, ...]
+"""What is known of an option of a policy, see :class:`Scheduler`."""
+
+
 class Scheduler(ABC):
     """The policy of one engine for one group of ranks.
 
     Attributes:
         name: by which engine files ask for it.
+        switches: option that it reads -> its default: a number, a text, or the words that it may
+            be, the default first.
         in_order: a new arrival changes nothing while others wait before it.
         timed: it needs the time, ``now_ns`` and ``came_ns`` of its group.
         one_pass: a step is a whole pass of a static graph, and answers its requests.
@@ -84,6 +90,7 @@ class Scheduler(ABC):
     """
 
     name: ClassVar[str]
+    switches: ClassVar[Mapping[str, Switch]] = {}
     in_order: bool = True
     timed: ClassVar[bool] = False
     one_pass: ClassVar[bool] = False
@@ -114,32 +121,22 @@ class Scheduler(ABC):
         """
         return 0 if self._preempted else 1 << 40
 
-    def number(self, option: str, default: float) -> float:
-        """A switch of the policy.
-
-        Raises:
-            SilicastError: it is a word.
-        """
-        value = self.group.limits.options.get(option, default)
-        if isinstance(value, str):
-            raise SilicastError(
-                f"expected a number, found {value[:40]!r}", field=f"engine.options.{option}"
-            )
+    def number(self, option: str) -> float:
+        """A switch of the policy; raises as :func:`checked`."""
+        value = self._stated(option)
+        assert not isinstance(value, str)
         return value
 
-    def word(self, option: str, *allowed: str) -> str:
-        """A switch whose values have names; the first is the default.
+    def word(self, option: str) -> str:
+        """A switch that is a text or has words for values; raises as :func:`checked`."""
+        value = self._stated(option)
+        return value if isinstance(value, str) else f"{value:g}"
 
-        Raises:
-            SilicastError: another value.
-        """
-        value = self.group.limits.options.get(option, allowed[0])
-        if value not in allowed:
-            raise SilicastError(
-                f"expected {' or '.join(allowed)}, found {str(value)[:40]!r}",
-                field=f"engine.options.{option}",
-            )
-        return str(value)
+    def _stated(self, option: str) -> float | str:
+        known, stated = self.switches[option], self.group.limits.options
+        if option in stated:
+            return checked(option, stated[option], known)
+        return known[0] if isinstance(known, tuple) else known
 
     def decode(self, plan: StepPlan) -> None:
         """Every decoding sequence comes a token further; where a block is missing, the sequence
@@ -200,6 +197,43 @@ class Scheduler(ABC):
         if plan.decode:
             first = plan.decode[0]
             self._watched = (first, int(self.group.sequences.made[first]))
+
+
+def checked(option: str, value: float | str, known: Switch) -> float | str:
+    """The value of a switch.
+
+    Raises:
+        SilicastError: it is none that the switch has.
+    """
+    if isinstance(known, tuple) and value not in known:
+        wanted = " or ".join(known)
+    elif not isinstance(known, (tuple, str)) and isinstance(value, str):
+        wanted = "a number"
+    else:
+        return value
+    field = f"engine.options.{option}"
+    raise SilicastError(f"expected {wanted}, found {value!r:.40}", field=field)
+
+
+def unread(policy: str, options: Mapping[str, float | str]) -> list[str]:
+    """Those of some switches that a policy does not read.
+
+    Raises:
+        SilicastError: a value that none of the policies that read its switch has, also where this
+            one does not.
+
+    >>> unread("static", {"watermark": 0.1}), unread("vllm-v0", {"watermark": 0.1})
+    (['watermark'], [])
+    """
+    own, found = scheduler_named(policy).switches, []
+    for option, value in options.items():
+        every = [own, *(scheduler_named(name).switches for name in policies())]
+        known = next((each[option] for each in every if option in each), None)
+        if known is not None:
+            checked(option, value, known)
+        if option not in own:
+            found.append(option)
+    return found
 
 
 _REGISTRY: dict[str, type[Scheduler]] = {}

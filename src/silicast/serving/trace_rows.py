@@ -252,7 +252,11 @@ class _Trace:
 
     def _refuse(self, number: int, bad: _BadRowError) -> NoReturn:
         found = "" if bad.found is None else f", found {str(bad.found)[:80]!r}"
-        leave = "" if self.rule.skip else '; mend them, or set bad_rows = "skip"'
+        leave = (
+            ""
+            if self.rule.skip
+            else '; mend them, or skip them (bad_rows = "skip", --skip-bad-rows)'
+        )
         raise SilicastError(
             f"{bad.wrong}{found}",
             field=self.rule.place(number, bad.column),

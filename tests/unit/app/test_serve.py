@@ -215,13 +215,15 @@ def test_ctrl_c_leaves_what_was_answered(
 
     monkeypatch.setattr(Simulation, "_answered", interrupted)
     path = tmp_path / "r.csv"
-    status, out, err = run(f"{SERVE} --rate 8 --requests-out {path}", capsys)
+    status, out, err = run(f"{SERVE} --rate 200 --requests-out {path}", capsys)
     assert status == 130
     assert "10 of 24 requests were answered" in err
     assert "TTFT" in out
     assert "90 %" not in out
     rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
     assert sum(bool(row["done_s"]) for row in rows) == 10
+    assert len(rows) > 10
+    assert "figures are of these, without intervals; files hold what happened of the others" in err
 
 
 def test_ctrl_c_before_the_first_answer_leaves_nothing(
@@ -257,3 +259,32 @@ def test_limits_of_an_objective_are_fields_of_the_scenario() -> None:
     asked = ServeFlags(model="m", device="d", rate=1.0, slo="ttft_p99=1s,e2e=2s,quantile=0.9")
     slo = serving_scenario(asked, {})["workload"]["slo"]
     assert set(slo) <= set(SloTable.__struct_fields__)
+
+
+def test_bad_rows_of_a_trace_are_skipped_if_asked(tmp_path: Path, capsys: Capture) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,input_len,output_len\n0,10,3\n1,x,3\n2,10,3\n", "utf-8")
+    asked = f"serve --model Llama-3.2-1B --device h100 --trace {trace}"
+    status, _, err = run(asked, capsys)
+    assert status == 2
+    assert "--skip-bad-rows" in err
+    status, out, _ = run(f"{asked} --skip-bad-rows", capsys)
+    assert status == 0
+    assert "1 of 3 rows are left out" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--trace {}", "--trace: is a folder, not a file"),
+        ("--trace {}/none.csv", "--trace: does not exist"),
+        ("--rate 8 --skip-bad-rows", "--skip-bad-rows: goes with --trace"),
+    ],
+)
+def test_a_trace_that_is_none_is_named(
+    flags: str, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    asked = f"serve --model Llama-3.2-1B --device h100 {flags.format(tmp_path)}"
+    status, _, err = run(asked, capsys)
+    assert status == 2
+    assert said in err

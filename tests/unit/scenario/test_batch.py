@@ -109,6 +109,22 @@ def test_a_case_without_an_id_gets_its_lines_number() -> None:
     assert [row["id"] for row in answers(lines_of([case, case]))] == [1, 2]
 
 
+def test_ids_of_several_cases_are_named() -> None:
+    bare = {name: value for name, value in GOOD.items() if name != "id"}
+    cases = [bare, GOOD, {**GOOD, "id": 1}, {**GOOD, "id": "2"}]
+    assert run_batch(io.BytesIO(lines_of(cases)), io.BytesIO()).shared_ids == (1,)
+    assert run_batch(io.BytesIO(lines_of(cases[:2])), io.BytesIO()).shared_ids == ()
+
+
+def test_a_start_that_is_cut_in_a_character_is_text(tmp_path: Path) -> None:
+    case = {**GOOD, "id": "é" * 200}
+    line = json.dumps(case, ensure_ascii=False).encode()
+    for pad in range(2):
+        source = tmp_path / "in.jsonl"
+        source.write_bytes(b" " * (4096 - line.index("é".encode()) - 2 * 100 - 1 + pad) + line)
+        assert run_batch_file(source, tmp_path / "out.jsonl").exit_status == 0
+
+
 def test_a_line_that_is_too_long_is_skipped_whole() -> None:
     good = lines_of([mixed_cases(1)[0]])
     long = b'{"id": "' + b"x" * (2 * MAX_JSON_BYTES) + b'"}\n'
@@ -174,8 +190,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     huge = tmp_path / "huge.jsonl"
     with huge.open("wb") as stream:
         os.truncate(stream.fileno(), MAX_BATCH_BYTES + 1)
+    (tmp_path / "short").write_bytes('{"a": 1} é'.encode("latin-1"))
+    (tmp_path / "marked").write_bytes(b"\xff\xfe")
     for name, kind in (("none", "io"), ("", "io"), ("binary", "io"), ("latin", "io"),
-                       ("huge.jsonl", "limit")):  # fmt: skip
+                       ("short", "io"), ("marked", "io"), ("huge.jsonl", "limit")):  # fmt: skip
         with pytest.raises(SilicastError) as caught:
             run_batch_file(tmp_path / name, tmp_path / "out.jsonl")
         assert caught.value.kind == kind

@@ -33,6 +33,7 @@ SERVING: dict[str, Any] = {
         "output_len": 32,
     },
 }
+SPLIT: dict[str, Any] = {**SERVING, "pools": {"a": {"role": "prefill"}, "b": {"role": "decode"}}}
 TRAINING: dict[str, Any] = {
     "task": "training",
     "device": "H100",
@@ -218,6 +219,14 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (KERNEL, "pools.a.parallel.tq", 1, "pools.a.parallel.tq", "did you mean tp"),
         (KERNEL, "pools.a.count", 0, "pools.a.count", "found 0"),
         (KERNEL, "links.l.from", "q", "links.l.from", "no pool 'q'"),
+        (SERVING, "pools.a.role", "prefil", "pools.a.role", "did you mean prefill?"),
+        (SERVING, "pools.a.role", "prefill", "pools.a.role", 'add a pool with role = "decode"'),
+        (SERVING, "pools.a.role", "decode", "pools.a.role", 'add a pool with role = "prefill"'),
+        (SERVING, "links.l.kind", "nvlink", "links", "there are no pools to join"),
+        (SPLIT, "pools.b.role", None, "pools.a.role", "no other pool has role 'decode'"),
+        (SPLIT, "links", {"l": {"from": "b"}}, "links.l.from", "pool 'b' has not role 'prefill'"),
+        (SPLIT, "links", {"l": {"to": "a"}}, "links.l.to", "from prefill to decode: b"),
+        (SPLIT, "links", {"l": {}, "m": {}}, "links.m", "keep l or m"),
         (INFERENCE, "model", None, "model", "is missing"),
         (INFERENCE, "parallel.tp", 0, "parallel.tp", ">= 1, found 0"),
         (INFERENCE, "parallel.tp", -8, "parallel.tp", "found -8"),
@@ -240,6 +249,20 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (SERVING, "workload.slo", {"ttft_s": 1}, "workload.slo.ttft_s", "did you mean ttft_ms"),
         (SERVING, "workload.slo", {}, "workload.slo", "sets no limit"),
         (SERVING, "workload.output_len", None, "workload.output_len", "is missing"),
+        (
+            SERVING,
+            "workload.prefix",
+            {"hit_ratio": 0.5, "groups": 4},
+            "workload.prefix.groups",
+            "goes with length",
+        ),
+        (
+            SERVING,
+            "workload.sessions",
+            {"turns": 1, "think_time_s": 1},
+            "workload.sessions.think_time_s",
+            "turns = 2 or more",
+        ),
         (SERVING, "workload.range_ratio", 1.5, "workload.range_ratio", "found 1.5"),
         (SERVING, "speculative", {"method": "x", "k": 2}, "speculative.method", "draft"),
         (SERVING, "speculative", {"method": "mtp", "k": 0}, "speculative.k", "found 0"),
@@ -258,6 +281,13 @@ def test_errors_name_the_field_and_what_to_do(
     error = error_of(changed(base, path, value))
     assert error.field == field
     assert words in str(error)
+
+
+def test_a_link_that_names_one_of_several_pools_of_a_role_is_not_modelled() -> None:
+    pools = {**SPLIT["pools"], "c": {"role": "decode"}}
+    tree = {**SPLIT, "pools": pools, "links": {"l": {"from": "a", "to": "c"}}}
+    assert error_of(tree).kind == "not_yet"
+    assert decode({**tree, "links": {"l": {"from": "a"}}}).links["l"].source == "a"
 
 
 def test_gpus_must_be_the_product_of_the_degrees_in_training() -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from silicast.scenario.answer import Answer
+from typing import Any
+
+import msgspec
+import pytest
+
+from silicast.report.answers import answer_report
+from silicast.scenario.answer import Answer, Problem, Refusal
 from silicast.scenario.run import reply_to
 
 
@@ -25,3 +31,165 @@ def test_requests_beyond_the_models_length_are_counted() -> None:
     assert any(
         said.startswith("2 of 2 requests are longer") and "4096" in said for said in warnings(4095)
     )
+
+
+def case(workload: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """A scenario of 16 requests; fields of its workload, and others."""
+    own = {
+        "arrival": {"kind": "closed", "concurrency": 4}, "requests": 16, "input_len": 100,
+        "output_len": 8, **(workload or {}),
+    }  # fmt: skip
+    return {
+        "task": "serving", "model": "Llama-3.1-8B", "device": "h100", "workload": own, **fields
+    }  # fmt: skip
+
+
+def answered(workload: dict[str, Any] | None = None, **fields: Any) -> Answer:
+    reply = reply_to(case(workload, **fields))
+    assert isinstance(reply, Answer), reply
+    return reply
+
+
+def refused(workload: dict[str, Any] | None = None, **fields: Any) -> Problem:
+    reply = reply_to(case(workload, **fields))
+    assert isinstance(reply, Refusal), reply
+    return reply.error
+
+
+def test_of_tier_bound_latencies_are_at_their_limits() -> None:
+    own, found = answered(tier="analytic"), answered(tier="bound")
+    assert found.tier == "bound"
+    assert found.metrics.keys() == found.bound.keys() == own.bound.keys()
+    assert "output_tokens_per_s" not in found.metrics
+    for name, limit in own.bound.items():
+        each = found.metrics[name]
+        assert (each.estimate, each.p05, each.p95) == (limit, limit, own.metrics[name].p95)
+    assert answer_report(case(tier="bound"), msgspec.to_builtins(found))
+
+
+def engine(name: str, **options: Any) -> dict[str, Any]:
+    return {"engine": {"name": name, "options": options}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "policy"),
+    [
+        (engine("vllm", capacity_scheduler_policy="MAX_UTILIZATION"), "vllm-v1"),
+        (engine("vllm", schedule_policy="lpm"), "vllm-v1"),
+        (engine("vllm", watermark=0.1), "vllm-v1"),
+        (engine("vllm-v0", enable_chunked_prefill=True), "vllm-v0"),
+        (engine("vllm", policy="orca", enable_chunked_prefill=True), "orca"),
+        (engine("vllm", enable_chunked_prefill=True), ""),
+        (engine("vllm", scheduler_reserve_full_isl=True), ""),
+        (engine("vllm", policy="sglang", schedule_policy="lpm"), ""),
+    ],
+)
+def test_switches_that_a_policy_does_not_read_are_remarked(
+    fields: dict[str, Any], policy: str
+) -> None:
+    said = [text for text in answered(**fields).warnings if "does not read it" in text]
+    option = list(fields["engine"]["options"])[-1]
+    line = f"engine.options.{option} changes nothing here: policy {policy} does not read it"
+    assert said == ([line] if policy else [])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("capacity_scheduler_policy", "MAX", "GUARANTEED_NO_EVICT or MAX_UTILIZATION, found 'MAX'"),
+        ("watermark", "low", "expected a number, found 'low'"),
+        ("watermark", -3, "found -3"),
+        ("max_num_seqs", -3, "found -3"),
+        ("max_num_seqs", "-3", "found '-3'"),
+    ],
+)
+def test_bad_values_of_switches_are_refused_under_every_policy(
+    option: str, value: object, words: str
+) -> None:
+    error = refused(**engine("vllm", **{option: value}))
+    assert error.field == f"engine.options.{option}"
+    assert words in error.message
+
+
+def remarks(workload: dict[str, Any], **fields: Any) -> list[str]:
+    """Warnings about fields of the workload and the router."""
+    said = answered(workload, **fields).warnings
+    return [text for text in said if text.startswith(("workload.", "router"))]
+
+
+TURNS = {"sessions": {"turns": 2}}
+ALIKE = {"prefix": {"length": 64}}
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields", "words"),
+    [
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm-v0"), "workload.prefix.hit_ratio changes"),
+        (ALIKE, engine("vllm", enable_prefix_caching=False), "workload.prefix.length changes"),
+        ({}, {"router": "random"}, "router = random changes nothing here"),
+        ({}, {"router": "session", "parallel": {"dp": 2}}, "as by round_robin"),
+        ({}, {"router": "prefix_aware", "parallel": {"dp": 2}}, "as by least_loaded"),
+        (
+            {"arrival": {"kind": "poisson", "rate_per_s": 1e4, "concurrency": 1}},
+            {},
+            "workload.arrival.concurrency = 1: 15 of 16 requests are sent later than they come",
+        ),
+    ],
+)
+def test_what_a_workload_states_in_vain_is_remarked(
+    workload: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
+    (said,) = remarks(workload, **fields)
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields"),
+    [
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm")),
+        ({"prefix": {"hit_ratio": 0.5}}, engine("vllm-v0", enable_prefix_caching=True)),
+        ({"prefix": {"length": 64, "cache": False}}, engine("vllm-v0")),
+        ({}, {"router": "random", "parallel": {"dp": 2}}),
+        (TURNS, {"router": "session", "parallel": {"dp": 2}}),
+        (ALIKE, {"router": "prefix_aware", "parallel": {"dp": 2}}),
+        ({"arrival": {"kind": "poisson", "rate_per_s": 0.1, "concurrency": 4}}, {}),
+    ],
+)
+def test_what_it_does_not_is_not(workload: dict[str, Any], fields: dict[str, Any]) -> None:
+    assert remarks(workload, **fields) == []
+
+
+def test_requests_that_few_clients_hold_back_are_counted_as_they_come_and_as_they_are_sent() -> (
+    None
+):
+    arrival = {"kind": "poisson", "rate_per_s": 1e4}
+    rates = [
+        answered({"arrival": {**arrival, **clients}}).why["requests"]
+        for clients in ({}, {"concurrency": 1})
+    ]
+    free, held = rates
+    assert held["offered_per_s"] == free["offered_per_s"]
+    assert held["sent_per_s"] < 0.1 * held["offered_per_s"]
+    assert "sent_per_s" not in free
+    assert "queue_growth" in free
+
+
+def test_a_host_of_no_known_name_needs_a_factor() -> None:
+    error = refused(host={"cpu": "foo"})
+    assert (error.kind, error.field) == ("unknown_name", "host.cpu")
+    assert "host.factor" in error.hint
+    slow = answered(host={"cpu": "foo", "factor": 0.5}).metrics["tpot_mean_ms"]
+    assert slow.estimate > answered().metrics["tpot_mean_ms"].estimate
+
+
+def test_co_location_has_no_tier_bound() -> None:
+    pools: dict[str, Any] = {"a": {}, "b": {}}
+    error = refused(tier="bound", pools=pools, colocation={"mode": "time_slice"})
+    assert (error.kind, error.field) == ("not_yet", "tier")
+
+
+@pytest.mark.parametrize(("size", "count"), [(32, 1), (128, 0), (None, 0)])
+def test_scales_of_other_groups_are_remarked(size: int | None, count: int) -> None:
+    precision = {"weights": "int4", **({} if size is None else {"group_size": size})}
+    said = answered(precision=precision).warnings
+    assert sum(text.startswith("precision.group_size = 32: kernels") for text in said) == count

@@ -36,6 +36,7 @@ def scenario(**table: Any) -> Any:
             "speculative.acceptance",
             "none was measured",
         ),
+        ({"method": "mtp", "k": 3, "tree": 3}, "speculative.tree", "no branch of 3"),
         ({"method": "eagle", "k": 2, "acceptance": [0.5]}, "speculative.acceptance", "1 rates"),
         (
             {"method": "draft", "k": 2, "draft": "no-such", "acceptance": 0.5},

@@ -69,6 +69,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
         {**BATCH, "parallel": {"tp": 8}, "cluster": {"pcie_paths": "own"}},
         "cluster.pcie_paths = 'own' changes nothing here: with 'shared' the answer is the same",
     ),
+    ({**BATCH, "cluster": {"oversubscription": 4}}, "cluster.oversubscription = 4.0"),
     ({**SUM, "cluster": {"pcie_paths": "shared"}}, "cluster.pcie_paths = 'shared'"),
     ({**BATCH, "cluster": {"price_per_gpu_hour": 2.5}}, "cluster.price_per_gpu_hour"),
     ({**BATCH, "parallel": {"schedule": "1f1b"}}, "parallel.schedule"),

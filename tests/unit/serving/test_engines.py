@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silicast.composition.engine_options import POLICY_SWITCHES
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.scheduler import (
@@ -17,6 +18,7 @@ from silicast.serving.scheduler import (
     StepPlan,
     policies,
     scheduler_named,
+    unread,
 )
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 
@@ -211,6 +213,26 @@ def test_words_and_numbers_of_options_are_checked() -> None:
         _scheduler("sglang", [1], Limits(1, 16, 9, options={"schedule_policy": "random"}))
     with pytest.raises(SilicastError, match="expected a number, found 'yes'"):
         _scheduler("vllm-v1", [1], Limits(1, 16, 9, options={"reserve_full_isl": "yes"}))
+
+
+def test_a_policy_reads_what_it_says_alone() -> None:
+    scheduler = _scheduler("vllm-v1", [1], Limits(1, 16, 9))
+    with pytest.raises(KeyError):
+        scheduler.number("watermark")
+
+
+def test_every_switch_is_read_by_some_policy() -> None:
+    read = {option for name in policies() for option in scheduler_named(name).switches}
+    assert read >= set(POLICY_SWITCHES)
+
+
+def test_values_are_checked_also_where_a_policy_does_not_read_them() -> None:
+    assert unread("vllm-v1", {"schedule_policy": "lpm", "reserve_full_isl": 0.0}) == [
+        "schedule_policy"
+    ]
+    with pytest.raises(SilicastError, match="expected fcfs or lpm, found 'random'") as caught:
+        unread("vllm-v1", {"schedule_policy": "random"})
+    assert caught.value.field == "engine.options.schedule_policy"
 
 
 def _run(scheduler: Scheduler, plan: StepPlan) -> None:

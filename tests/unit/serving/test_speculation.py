@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
+from silicast.composition.engine_options import with_options
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.serving.deploy import replica_spec
@@ -72,6 +75,16 @@ def drafts_of(deployment: Deployment, name: str = "") -> Drafting:
     model = find_model(name) if name else layers_of(deployment.model)
     drafter = Deployment(deployment.machine, model, deployment.plan, deployment.precision)
     return Drafting(Acceptance((0.8,) * 3), drafter, not name, 4)
+
+
+def test_a_stated_number_of_blocks_is_beside_the_drafter(deployment: Deployment) -> None:
+    engine = with_options(deployment.engine, {"num_gpu_blocks": 100})
+    machine = dataclasses.replace(deployment.machine, engine=engine)
+    stated = dataclasses.replace(deployment, machine=machine)
+    plain = replica_spec(stated)
+    found = drafted(plain, stated, drafts_of(stated, "Llama-3.2-1B"))
+    assert found.limits.blocks == plain.limits.blocks == 100
+    assert found.layout.block_bytes > plain.layout.block_bytes
 
 
 def test_a_drafter_takes_room_from_the_cache(deployment: Deployment) -> None:

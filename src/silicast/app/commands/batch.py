@@ -39,4 +39,7 @@ def batch(
             with target.open(encoding="utf-8") as lines:
                 sys.stdout.writelines(lines)
     warn(f"{result.answered} answered, {result.failed} failed")
+    if result.shared_ids:
+        shared = ", ".join(map(repr, result.shared_ids))
+        warn(f"id of several cases: {shared}; a case without an id has the number of its line")
     return result.exit_status

@@ -86,6 +86,6 @@ def _interrupted(scenario: Tree, served: Served, wanted: OutputFlags, *, json: b
     else:
         warn(
             f"interrupted: {count:,} of {len(served.requests):,} requests were answered; figures "
-            "and files are of these, without intervals"
+            "are of these, without intervals; files hold what happened of the others too"
         )
     return status.INTERRUPTED

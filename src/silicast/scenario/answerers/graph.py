@@ -127,7 +127,7 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
         return ""
     if stated not in AUTOCAST:
         raise SilicastError(
-            f"expected one of {', '.join(AUTOCAST)}, found {str(stated)[:40]!r}",
+            f"expected one of {', '.join(AUTOCAST)}, found {stated!r:.40}",
             field="engine.options.autocast",
         )
     if deployment.precision.hidden != "fp32":

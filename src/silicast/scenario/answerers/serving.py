@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
+from silicast.scenario.answer import Answer, Belief, bounds_alone
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleets import fleet_of
 from silicast.scenario.served import Served
@@ -25,18 +25,22 @@ if TYPE_CHECKING:
 @final
 class ServingAnswerer(Answerer):
     """Metrics: ``ttft``, ``tpot``, ``itl`` and ``e2e`` (mean, p50, p90, p95, p99), throughput,
-    preemptions and use of the KV cache.
+    preemptions and use of the KV cache; of tier "bound" the latencies alone.
     """
 
     task: ClassVar[str] = "serving"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        only_bounds = scenario.raw.tier == "bound"
         if scenario.raw.colocation is not None:
             from silicast.scenario.colocated import answer_of
 
+            if only_bounds:
+                hint = "another tier; the answer has bounds beside its metrics"
+                raise not_yet("co-location of tier bound", "tier", hint)
             return answer_of(scenario)
-        return prepared(scenario).answer()
+        return prepared(scenario).answer(only_bounds=only_bounds)
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
@@ -57,14 +61,17 @@ class Prepared:
     def __init__(self, served: Served, warnings: list[str]) -> None:
         self.served, self._warnings = served, warnings
 
-    def answer(self) -> Answer:
+    def answer(self, *, only_bounds: bool = False) -> Answer:
         """Simulates, and answers."""
         served = self.served
         found = Simulated(served.fleet, served.simulate)
         reply = found.answer(served.metrics_of, self._warnings)
+        if only_bounds:
+            return bounds_alone(reply)
         reply.why.update(served.why())
         power = {name: Belief.of(value) for name, value in served.power().items()}
-        return msgspec.structs.replace(reply, metrics=reply.metrics | power)
+        said = [*reply.warnings, *served.held_back()]
+        return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=said)
 
 
 def prepared(scenario: Scenario) -> Prepared:
@@ -82,6 +89,7 @@ def prepared(scenario: Scenario) -> Prepared:
     served = Served(fleet, requests, work.slo)
     _check_generates(served)
     said = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
+    said += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return Prepared(served, said)
 
 
@@ -96,6 +104,46 @@ def _check_generates(served: Served) -> None:
             field="workload.output_len",
             hint="output_len = 1",
         )
+
+
+def _unshared(work: ServingWorkload, served: Served) -> list[str]:
+    """A remark where prompts begin alike and no engine that prefills keeps computed prefixes."""
+    prefix = work.prefix
+    field = "hit_ratio" if prefix is not None and prefix.hit_ratio else "length"
+    entries = [pool for pool in served.fleet.pools if pool.spec.role != "decode"]
+    if (
+        prefix is None
+        or not prefix.cache
+        or not getattr(prefix, field)
+        or any(pool.spec.limits.prefix_caching for pool in entries)
+    ):
+        return []
+    said = f"workload.prefix.{field} changes nothing here: {served.deployment.engine.name} "
+    if served.spec.policy.one_pass:
+        return [f"{said}computes whole requests in one pass"]
+    return [f"{said}keeps no prefixes; engine.options.enable_prefix_caching = true makes it do so"]
+
+
+def _unrouted(router: str, served: Served) -> list[str]:
+    """Remarks on a router that has nothing to choose by."""
+    replicas = sum(pool.count for pool in served.fleet.pools if pool.spec.role != "decode")
+    if router and replicas == 1:
+        return [f"router = {router} changes nothing here: one replica takes in all requests"]
+    if router == "session" and int(served.requests.after.max()) < 0:
+        return [
+            (
+                "router = session: no request follows another one (workload.sessions), so replicas "
+                "are chosen in turn, as by round_robin"
+            )
+        ]
+    if router == "prefix_aware" and served.requests.content is None:
+        return [
+            (
+                "router = prefix_aware: no prompts are known to begin alike (workload.prefix, "
+                "workload.sessions), so replicas are chosen by load, as by least_loaded"
+            )
+        ]
+    return []
 
 
 def _of_passes(served: Served) -> list[str]:

@@ -14,10 +14,11 @@ in order of arrival, up to ``max_num_seqs`` (``max_batch_size``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -26,15 +27,17 @@ class DynamicBatching(Scheduler):
     """Batches by size and patience."""
 
     name: ClassVar[str] = "dynamic-batching"
+    switches: ClassVar[Mapping[str, Switch]] = {
+        "preferred_batch_size": "", "max_queue_delay_us": 0.0, "instance_count": 1.0
+    }  # fmt: skip
     timed: ClassVar[bool] = True
     one_pass: ClassVar[bool] = True
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        options = group.limits.options
-        self._preferred = _sizes(options.get("preferred_batch_size", ""), group.limits.sequences)
-        self._delay_ns = round(self.number("max_queue_delay_us", 0.0) * 1e3)
-        if self.number("instance_count", 1.0) != 1.0:
+        self._preferred = _sizes(self.word("preferred_batch_size"), group.limits.sequences)
+        self._delay_ns = round(self.number("max_queue_delay_us") * 1e3)
+        if self.number("instance_count") != 1.0:
             raise SilicastError(
                 "not yet: several copies of a graph on one device",
                 kind="not_yet",
@@ -61,11 +64,10 @@ class DynamicBatching(Scheduler):
         return plan
 
 
-def _sizes(stated: float | str, most: int) -> list[int]:
+def _sizes(stated: str, most: int) -> list[int]:
     """Preferred sizes in ascending order."""
-    words = stated if isinstance(stated, str) else f"{stated:g}"
     try:
-        found = sorted({int(each) for each in words.split(",") if each.strip()})
+        found = sorted({int(each) for each in stated.split(",") if each.strip()})
     except ValueError:
         found = [0]
     if found and not 1 <= found[0] <= found[-1] <= most:

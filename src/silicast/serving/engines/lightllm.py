@@ -9,11 +9,12 @@ fits; so nothing is preempted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -22,10 +23,11 @@ class LightLlm(Scheduler):
     """Prefill between decodes, admission by the peak to come."""
 
     name: ClassVar[str] = "lightllm"
+    switches: ClassVar[Mapping[str, Switch]] = {"max_wait_tokens": 10}
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        self._period = max(int(self.number("max_wait_tokens", 10)), 1)
+        self._period = max(int(self.number("max_wait_tokens")), 1)
         self._left = 0
 
     def schedule(self) -> StepPlan:

@@ -18,11 +18,12 @@ waiting requests), ``enable_mixed_chunk`` (1: decodes join the steps of prompts)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 _DECAY_STEPS = 600
 _RETRACT_STEPS = 20
@@ -37,17 +38,21 @@ class Sglang(Scheduler):
     """Prefill first, admission by an estimate that adapts, retraction."""
 
     name: ClassVar[str] = "sglang"
+    switches: ClassVar[Mapping[str, Switch]] = {
+        "schedule_policy": ("fcfs", "lpm"), "schedule_conservativeness": 1.0, "ignore_eos": 1,
+        "enable_mixed_chunk": 0, "clip_max_new_tokens": 4096,
+    }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        conservative = self.number("schedule_conservativeness", 1.0)
+        conservative = self.number("schedule_conservativeness")
         self._first = min(0.7 * conservative, 1.0)
         self._least = self._first * 0.14
         self._ratio = self._first
-        self._exact = bool(self.number("ignore_eos", 1))
-        self._mixed = bool(self.number("enable_mixed_chunk", 0))
-        self._most = int(self.number("clip_max_new_tokens", 4096))
-        self._longest_first = self.word("schedule_policy", "fcfs", "lpm") == "lpm"
+        self._exact = bool(self.number("ignore_eos"))
+        self._mixed = bool(self.number("enable_mixed_chunk"))
+        self._most = int(self.number("clip_max_new_tokens"))
+        self._longest_first = self.word("schedule_policy") == "lpm"
         self.in_order = not self._longest_first
         self._full, self._count = False, 0
         self._fresh: list[tuple[int, int]] = []

@@ -21,10 +21,10 @@ for ``timeout_iters`` steps at most, counted from the last time that contexts co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -33,18 +33,21 @@ class TrtLlm(Scheduler):
     """In-flight batching."""
 
     name: ClassVar[str] = "trtllm"
+    switches: ClassVar[Mapping[str, Switch]] = {
+        "capacity_scheduler_policy": ("GUARANTEED_NO_EVICT", "MAX_UTILIZATION"),
+        "enable_chunked_prefill": 0, "enable_balance": 0, "timeout_iters": 50,
+    }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        chosen = self.word("capacity_scheduler_policy", "GUARANTEED_NO_EVICT", "MAX_UTILIZATION")
-        self._evicts = chosen == "MAX_UTILIZATION"
-        self._chunks = bool(self.number("enable_chunked_prefill", 0))
+        self._evicts = self.word("capacity_scheduler_policy") == "MAX_UTILIZATION"
+        self._chunks = bool(self.number("enable_chunked_prefill"))
 
     def together(self) -> Lockstep | None:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
-        if not self.number("enable_balance", 0):
+        if not self.number("enable_balance"):
             return None
-        return Balance(int(self.number("timeout_iters", 50)))
+        return Balance(int(self.number("timeout_iters")))
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""

@@ -9,9 +9,10 @@ preempted and computed again, before all that wait. The engine swaps groups of s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -20,10 +21,11 @@ class VllmV0(Scheduler):
     """Prefill first, preemption by recomputation."""
 
     name: ClassVar[str] = "vllm-v0"
+    switches: ClassVar[Mapping[str, Switch]] = {"watermark": 0.01}
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        self._kept = int(self.number("watermark", 0.01) * group.limits.blocks)
+        self._kept = int(self.number("watermark") * group.limits.blocks)
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""

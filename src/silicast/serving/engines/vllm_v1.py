@@ -13,9 +13,10 @@ The engine reads ``max_num_partial_prefills`` in its version 0 alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, register
+from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -24,12 +25,15 @@ class VllmV1(Scheduler):
     """Unified token budget, chunked prefill, preemption by recomputation."""
 
     name: ClassVar[str] = "vllm-v1"
+    switches: ClassVar[Mapping[str, Switch]] = {
+        "reserve_full_isl": 1, "long_prefill_token_threshold": 0, "enable_chunked_prefill": 1
+    }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        self._whole = bool(self.number("reserve_full_isl", 1))
-        self._most = int(self.number("long_prefill_token_threshold", 0)) or 1 << 40
-        self._chunks = bool(self.number("enable_chunked_prefill", 1))
+        self._whole = bool(self.number("reserve_full_isl"))
+        self._most = int(self.number("long_prefill_token_threshold")) or 1 << 40
+        self._chunks = bool(self.number("enable_chunked_prefill"))
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
