@@ -38,7 +38,7 @@ BLOCK = 8
 SALT = 3
 """The first with which every engine has a pair on either side."""
 METRICS = ("ttft_mean_ms", "tpot_mean_ms", "rate_tokens_per_s")
-DEVICES = {
+_DEVICES = {
     "b200_sxm": "B200", "b300_sxm": "B300", "gb200": "GB200", "gb300": "GB300",
     "h100_sxm": "H100", "h200_sxm": "H200",
 }  # fmt: skip
@@ -121,9 +121,9 @@ def cases(data: Path) -> list[Case]:
 
 
 def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
-    model, device = row["model_path"], DEVICES[row["system"]]
+    model, device = row["model_path"], _DEVICES[row["system"]]
     clients, output = int(row["concurrency"]), int(row["osl"])
-    checkpoint, weights = checkpoint_of(model, row["precision"])
+    checkpoint, weights = _checkpoint(model, row["precision"])
     source = "NVIDIA" if row["silicon_data_source"].startswith("source_file=/") else "InferenceX"
     scenario: dict[str, Any] = {
         "task": "serving", "device": device, "model": checkpoint,
@@ -149,15 +149,15 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
     return Case(
         scenario=scenario,
-        measured=dict(zip(METRICS, implied(clients, mean_output, ttft, tpot), strict=True)),
+        measured=dict(zip(METRICS, _of(clients, mean_output, ttft, tpot), strict=True)),
         peers={
             name: {"aiconfigurator": value}
-            for name, value in zip(METRICS, implied(clients, mean_output, *known), strict=True)
+            for name, value in zip(METRICS, _of(clients, mean_output, *known), strict=True)
         },
         labels={
             "device": device, "engine": row["backend"],
             "model": f"{model.split('/')[-1]} {row['precision']}",
-            "concurrency": band(clients), "traffic": f"{row['isl']} / {row['osl']}",
+            "concurrency": _band(clients), "traffic": f"{row['isl']} / {row['osl']}",
             "engine and model": f"{row['backend']} {model.split('/')[-1]}",
             "devices": f"{row['tp_size']}", "repeats": repeats,
             "source": source,
@@ -189,9 +189,7 @@ def _launched_with(row: Row, source: str) -> dict[str, Any]:
     return {"max_num_tokens": tokens} | (balance if (row["attention_dp_size"] or 1) > 1 else {})
 
 
-def implied(
-    clients: int, output: float, ttft_ms: float, tpot_ms: float
-) -> tuple[float, float, float]:
+def _of(clients: int, output: float, ttft_ms: float, tpot_ms: float) -> tuple[float, float, float]:
     """TTFT, TPOT, and the throughput that follows: it was not measured."""
     return ttft_ms, tpot_ms, clients * output / (ttft_ms + (output - 1.0) * tpot_ms) * 1e3
 
@@ -227,12 +225,11 @@ def with_rate(case: Case, found: Mapping[str, Believed]) -> dict[str, Believed]:
     output = work["output_len"] * (1.0 + ratio) / 2.0
     ttft, tpot = (found[name] for name in METRICS[:2])
     # a fast answer is a high rate
-    rate, high, low = (implied(clients, output, ttft[i], tpot[i])[2] for i in range(3))
+    rate, high, low = (_of(clients, output, ttft[i], tpot[i])[2] for i in range(3))
     return {**found, METRICS[2]: (rate, low, high, NAN)}
 
 
-def band(clients: int) -> str:
-    """Runs of similar concurrency."""
+def _band(clients: int) -> str:
     for most in (1, 4, 16, 64, 256):
         if clients <= most:
             return f"<= {most}"
@@ -248,7 +245,7 @@ def trains(model: str, device: str) -> bool:
     return hashlib.sha256(f"{name} {device} {SALT}".encode()).digest()[0] % 3 == 0
 
 
-def checkpoint_of(name: str, stated: str | None) -> tuple[str, str]:
+def _checkpoint(name: str, stated: str | None) -> tuple[str, str]:
     """The catalog's model with the formats that a run's precision means, and the format of weights
     where none has them.
     """

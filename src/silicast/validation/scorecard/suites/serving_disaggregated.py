@@ -16,14 +16,21 @@ from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.validation.scorecard.suites import serving
 from silicast.validation.scorecard.tables import read_records
 
-MOST_CLIENTS = 512
-"""Runs of more clients take minutes each to simulate."""
+MOST_CLIENTS = 1024
+"""Runs of more clients take half a minute each to simulate."""
 MOST_REQUESTS = 1024
 """Of a run, where that is more than two a client; the clients send ten each."""
 _DEEPSEEK_FP8_GPUS = 8
 """The fewest devices that hold its experts and, with attention DP, an attention each: rows with
 four cannot have run as they are recorded.
 """
+_DEVICES = {"b200_sxm": "B200", "gb200": "GB200"}
+_CHECKPOINTS = {
+    ("deepseek-ai/DeepSeek-V3", "fp8"): "DeepSeek-R1",
+    ("deepseek-ai/DeepSeek-V3", "fp4"): "DeepSeek-R1-NVFP4",
+    ("nvidia/Qwen3-32B-NVFP4", "fp4"): "Qwen3-32B-NVFP4",
+}
+"""Model and format -> model; the source lists DeepSeek-R1 under either name."""
 _ROLES = ("prefill", "decode")
 _FLAGS = ("flag_zero_parallel", "flag_tp_gt_node", "flag_disagg_incomplete")
 
@@ -48,45 +55,48 @@ def _fits(row: Mapping[str, Any]) -> bool:
 
 
 def _case(row: Mapping[str, Any], peer: Mapping[str, Any]) -> Case:
-    clients, output = int(row["concurrency"]), int(row["osl"])
-    model, device = row["model_path"], serving.DEVICES[row["system"]]
-    checkpoint, weights = serving.checkpoint_of(model, row["precision"])
-    ratio = serving.RANGE_RATIO["InferenceX"]
+    clients, device = int(row["concurrency"]), _DEVICES[row["system"]]
     scenario: dict[str, Any] = {
-        "task": "serving", "model": checkpoint,
+        "task": "serving", "model": _CHECKPOINTS[row["model_path"], row["precision"]],
         # versions are those of the router, not of the engine
         "engine": {"name": row["backend"]},
         "pools": {role: _pool(row, role, device) for role in _ROLES},
         "workload": {
             "arrival": {"kind": "closed", "concurrency": clients},
             "requests": max(min(10 * clients, MOST_REQUESTS), 2 * clients),
-            "input_len": int(row["isl"]), "output_len": output, "range_ratio": ratio,
+            "input_len": int(row["isl"]), "output_len": int(row["osl"]),
+            "range_ratio": serving.RANGE_RATIO["InferenceX"],
         },
     }  # fmt: skip
-    if weights:
-        scenario["precision"] = {"weights": weights}
-    ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]
-    mean_output = output * (1.0 + ratio) / 2.0
     known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
-    names = serving.METRICS
     return Case(
         scenario=scenario,
-        measured=dict(zip(names, serving.implied(clients, mean_output, ttft, tpot), strict=True)),
+        measured=_implied(scenario, row["silicon_ttft_ms"], row["silicon_tpot_ms"]),
         peers={
-            name: {"aiconfigurator": value}
-            for name, value in zip(
-                names, serving.implied(clients, mean_output, *known), strict=True
-            )
+            name: {"aiconfigurator": value} for name, value in _implied(scenario, *known).items()
         },
         labels={
-            "device": device, "engine": row["backend"],
-            "model": f"{model.split('/')[-1]} {row['precision']}",
-            "concurrency": serving.band(clients), "traffic": f"{row['isl']} / {row['osl']}",
-            "pair": "train" if serving.trains(model, device) else "held out",
+            "device": device, "engine": row["backend"], "model": scenario["model"],
+            "concurrency": _band(clients), "traffic": f"{row['isl']} / {row['osl']}",
+            "pair": "train" if serving.trains(scenario["model"], device) else "held out",
             "prefill": _label(scenario["pools"]["prefill"]),
             "decode": _label(scenario["pools"]["decode"]),
         },
     )  # fmt: skip
+
+
+def _implied(scenario: Mapping[str, Any], ttft_ms: float, tpot_ms: float) -> dict[str, float]:
+    """TTFT, TPOT, and the throughput that follows as it does from an answer."""
+    times = {name: (ms,) * 4 for name, ms in zip(serving.METRICS, (ttft_ms, tpot_ms), strict=False)}
+    found = serving.with_rate(Case(scenario, {}, {}), times)
+    return {name: value[0] for name, value in found.items()}
+
+
+def _band(clients: int) -> str:
+    for most in (16, 128):
+        if clients <= most:
+            return f"<= {most}"
+    return "> 128"
 
 
 def _pool(row: Mapping[str, Any], role: str, device: str) -> dict[str, Any]:
