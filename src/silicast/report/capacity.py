@@ -15,6 +15,7 @@ from silicast.report.tables import listing
 REASONS = {
     "kv_cache": "the KV cache holds no more",
     "sequences": "the engine runs no more at once",
+    "saturation": "steps of the largest batch answer no more",
     "search": "no more devices were tried",
 }
 

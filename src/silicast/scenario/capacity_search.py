@@ -34,6 +34,7 @@ from silicast.serving.capacity import (
 from silicast.serving.deploy import Expected
 from silicast.serving.energy import power
 from silicast.serving.fleet import Fleet
+from silicast.serving.knee import estimated_knee
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
@@ -70,7 +71,7 @@ class Found:
     Attributes:
         bracket: of loads; requests: of the one that is carried, or one at a time if none is.
         fleet: that carries it.
-        limited_by: "objective", "kv_cache", "sequences" or "search".
+        limited_by: "objective", "saturation", "kv_cache", "sequences" or "search".
     """
 
     bracket: Bracket
@@ -240,19 +241,28 @@ class Search:
         return Found(Bracket(replicas, less), self._loads.requests, fleet, "objective")
 
     def _highest_rate(self, e2e_s: float) -> Found:
-        coarse = self._coarse()
-        bracket = coarse.most(
-            coarse.at_rate, coarse.served_per_s(), least=LEAST_RATE, most=MOST_RATE, factor=1.5
-        )
+        coarse, most = self._coarse(), self._saturation(self._fleet.specs)
+        start = min(coarse.served_per_s(), most)
+        bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
         loads = self._loads = self._long_enough(e2e_s, bracket.carried)
         if bracket.carried and loads.requests is not coarse.requests:
             bracket = loads.most(
-                loads.at_rate, bracket.carried, least=LEAST_RATE, most=MOST_RATE, factor=1.1
+                loads.at_rate, bracket.carried, least=LEAST_RATE, most=most, factor=1.1
             )
         if not bracket.carried:
             return self._none()
         rate = bracket.carried
-        return Found(bracket, loads.at_rate(rate), self._fleet, "objective")
+        limited = "saturation" if math.isinf(bracket.broken) else "objective"
+        return Found(bracket, loads.at_rate(rate), self._fleet, limited)
+
+    def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
+        """Requests a second that steps of the largest batch answer: a run that is too short for
+        queues to build up carries more. Of several pools it is not known.
+        """
+        if len(self._fleet.pools) > 1:
+            return MOST_RATE
+        knee = estimated_knee(specs[0], self._loads.requests, len(specs))
+        return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
 
     def _coarse(self) -> Loads:
         loads, count = self._loads, len(self._loads.requests)
@@ -312,16 +322,13 @@ class Search:
                 lambda clients: loads.of_clients(int(clients)),
                 load, least=1.0, most=most, whole=True, specs=specs,
             ).carried  # fmt: skip
-        coarse = self._coarse()
-        own = load
+        coarse, own, most = self._coarse(), load, self._saturation(self._fleet.specs)
         if coarse is not loads:  # of fewer requests both, at this pace and at the predicted one
-            own = (
-                coarse.most(
-                    coarse.at_rate, load, least=LEAST_RATE, most=MOST_RATE, factor=1.1
-                ).carried
-                or load
-            )
-        moved = coarse.most(coarse.at_rate, own, least=LEAST_RATE, most=MOST_RATE, specs=specs)
+            found = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
+            own = found.carried or load
+        most = self._saturation(specs)
+        start = min(own, most)
+        moved = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, specs=specs)
         return load * moved.carried / own
 
     def _said(self, records: Records) -> list[str]:

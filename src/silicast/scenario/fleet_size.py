@@ -37,6 +37,13 @@ class FleetSize:
     def smallest(self) -> tuple[Fleet, bool]:
         """The fleet, and whether it carries the traffic: else it is the largest tried."""
         most, vary = self._work.search.max_gpus or MOST_GPUS, self._work.search.vary
+        least = sum(pool.deployment.plan.gpus for pool in self._fleet.pools)
+        if least > most:
+            raise SilicastError(
+                f"one replica of each pool takes {least} devices, more than {most}",
+                field="workload.search.max_gpus",
+                hint=f"at least {least}, or a plan of fewer devices",
+            )
         allowed = [
             allowed_counts(vary, pool.name)
             or range(1, max(most // pool.deployment.plan.gpus, 1) + 1)
