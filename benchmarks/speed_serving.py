@@ -266,7 +266,7 @@ def batch() -> dict[str, Any]:
 
 
 def main(out: str, *wanted: str) -> None:
-    """Cases one after the other, all or some by name; a file keeps what it has of the others."""
+    """Cases one after the other, all or some by name; a file keeps its results of the others."""
     result: dict[str, Any] = {"budget": BUDGET, "trace": azure()[3]}
     if Path(out).exists():
         result = json.loads(Path(out).read_text()) | result
