@@ -33,7 +33,7 @@ class LightLlm(Scheduler):
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group = self.group
-        plan = self.empty()
+        plan, self._preempted = self.empty(), False
         self._left -= self.decoded()
         if self._left < 0:  # looks at an empty queue lie behind
             self._left %= self._period
@@ -45,9 +45,10 @@ class LightLlm(Scheduler):
         self.watch(plan)
         return plan
 
-    def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
+    def steady(self, plan: StepPlan) -> int:
         """See :class:`~silicast.serving.scheduler.Scheduler`: up to the next look at the queue."""
-        return self._left - 1 if self.group.waiting else 1 << 40
+        steps = super().steady(plan)
+        return min(steps, self._left - 1) if self.group.waiting else steps
 
     def _admit(self, plan: StepPlan) -> None:
         group, own = self.group, self.group.sequences
