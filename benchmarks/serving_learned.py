@@ -16,11 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.model_selection import GroupKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
 
 from silicast.core.numerics import F64
 from silicast.validation.scorecard.model_suite import Case
@@ -45,6 +40,11 @@ def raw(case: Case) -> list[Any]:
 
 def learned(rows: Sequence[Case], metric: str, train: F64, test: F64) -> F64:
     """Predictions of a metric; the logarithm is learned."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder
+
     columns = np.array([raw(case) for case in rows], dtype=object)
     truth = np.log([case.measured[metric] for case in rows])
     words = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
@@ -58,6 +58,8 @@ def learned(rows: Sequence[Case], metric: str, train: F64, test: F64) -> F64:
 
 def main(out: Path) -> None:
     """Print and write medians of absolute errors in percent."""
+    from sklearn.model_selection import GroupKFold
+
     rows = cases(data_folder())
     pairs = np.array(
         [f"{case.labels['model'].split()[0]} {case.labels['device']}" for case in rows]

@@ -125,6 +125,7 @@ WHOLE = [
     ("g.csv", s.GENAI_CSV), ("r.json", json.dumps(s.TRTLLM)), ("r.txt", s.TRTLLM_PRINT),
     ("s.jsonl", json.dumps(s.SGLANG)), ("n.txt", s.NCCL), ("c.csv", s.NCU_RAW),
     ("d.csv", s.NCU_DETAILS), ("e.csv", s.NSYS_TRACE), ("f.csv", s.NSYS_SUM),
+    ("l.json", json.dumps(s.guidellm({"type_": "concurrent", "streams": 8}))),
     ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"),
 ]  # fmt: skip
 

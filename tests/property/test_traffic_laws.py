@@ -62,7 +62,8 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
         {"length": 1, "cache": False},
     ]
     if draw(st.booleans()):
-        found["sessions"] = {"turns": draw(st.integers(1, 6)), "think_time_s": 0.5}
+        turns = draw(st.integers(1, 6))
+        found["sessions"] = {"turns": turns} | ({"think_time_s": 0.5} if turns > 1 else {})
     else:
         prefix.append({"hit_ratio": draw(st.floats(0.0, 1.0))})
     found["prefix"] = draw(st.sampled_from(prefix))

@@ -103,7 +103,7 @@ def _sequences(count: int, mean: F64, ratio: F64) -> list[I64]:
         mean: of their tokens with the new one; ``ratio``: of the longest to it, as near as can be.
 
     >>> _sequences(4, np.array([100.0]), np.array([1.5]))[0].tolist()
-    [149, 55, 82, 110]
+    [149, 38, 83, 126]
     """
     tokens = np.rint(mean * count)
     if count == 1:

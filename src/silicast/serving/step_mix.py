@@ -89,8 +89,8 @@ class Spent:
     several steps are under way at once, a moment is that of the step that ends first.
 
     >>> log = StepLog()
-    >>> log.add(0, 0, 10, 1, 0, 5, 1, 0, 1, 1, 0, 0)
-    >>> log.add(0, 12, 20, 1, 1, 0, 1, 0, 1, 0, 0, 5)
+    >>> log.add(0, 0, 10, 1, 0, 5, 1, 0, 1, 1, 1, 0, 0)
+    >>> log.add(0, 12, 20, 1, 1, 0, 1, 0, 1, 1, 0, 0, 5)
     >>> Spent(log.table()).between(np.zeros(1, dtype=np.int64), np.array([6]), np.array([18]))
     array([[6.],
            [6.]])

@@ -17,13 +17,15 @@ DEPLOYMENT = (
 FROZEN = {
     "infer": f"{DEPLOYMENT} --calibration --strict --json",
     "serve": (
-        "--model --device --rate --concurrency --trace --input-len --output-len --requests "
+        "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
+        "--input-len --output-len --requests "
         "--range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed --tp "
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
         "--plot --calibration --strict --json"
     ),
     "capacity": (
-        "--model --device --rate --concurrency --trace --input-len --output-len --requests"
+        "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
+        " --input-len --output-len --requests"
         " --range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed"
         " --tp --pp --ep --attention-dp --users --max-gpus --calibration --strict --json"
     ),
