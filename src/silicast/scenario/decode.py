@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.scenario.checks import check_pools, check_workload
+from silicast.scenario.checks import check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
+from silicast.scenario.serving_checks import check_pools
 from silicast.scenario.strict import convert, require
 from silicast.scenario.workloads import BY_TASK, Workload
 
