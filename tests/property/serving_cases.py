@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,6 +93,10 @@ class ServingCase:
         return self.simulation().run()
 
 
+HOLDING: dict[str, dict[str, float | str]] = {
+    "trtllm": {"enable_balance": 1, "timeout_iters": 7}, "sglang": {"scheduler_recv_interval": 5},
+}  # fmt: skip
+"""Options with which policies hold prompts back."""
 GENERATE = tuple(name for name in policies() if not scheduler_named(name).one_pass)
 
 
@@ -111,7 +115,7 @@ def random_case(seed: int, policies: Sequence[str] = GENERATE) -> ServingCase:
     longest = -(-int((prompt + output).max()) // 16)
     blocks = longest + int(rng.integers(0, 4 * longest + 2))
     stages = int(rng.integers(1, 4)) if rng.random() < 0.2 else 1
-    return ServingCase(
+    case = ServingCase(
         Requests.of(arrival, prompt, output, closed),
         PlainPrices(
             work_s=float(rng.choice([0.0, 1e-3, 8e-3])),
@@ -132,3 +136,5 @@ def random_case(seed: int, policies: Sequence[str] = GENERATE) -> ServingCase:
         decoders=int(rng.integers(1, 3)) if rng.random() < 0.2 else 0,
         router=str(rng.choice(list(ROUTERS))),
     )
+    options = HOLDING.get(case.policy, {}) if rng.random() < 0.5 else {}
+    return replace(case, limits=replace(case.limits, options=options))

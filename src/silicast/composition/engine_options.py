@@ -256,6 +256,7 @@ POLICY_SWITCHES = (
     "capacity_scheduler_policy",
     "enable_balance",
     "timeout_iters",
+    "scheduler_recv_interval",
     "long_prefill_token_threshold",
     "reserve_full_isl",
     "watermark",

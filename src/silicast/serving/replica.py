@@ -60,7 +60,7 @@ class Replica:
         self._goals, self._records, self._back_ns = goals, records, back_ns
         self._finish, self.role, self._hand_over = finish, role, hand_over
         self._accepted = accepted
-        self._lockstep = self.schedulers[0].together() if len(self.groups) > 1 else None
+        self._lockstep = self.schedulers[0].together(len(self.groups))
         self._timed = any(each.timed for each in schedulers)
         self._handed: dict[int, tuple[Group, int]] = {}
         self._joining: deque[tuple[Group, int]] = deque()

@@ -57,19 +57,36 @@ class StepPlan:
 
 
 class Lockstep(ABC):
-    """What the groups of attention_dp agree upon before each schedules its step."""
+    """What all groups of a replica do together before each schedules its step: prompts are held,
+    for so many steps at most.
 
-    @abstractmethod
+    Args:
+        most: steps from one look at prompts to the next.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._waited = max(most, 1), 0
+
     def hold(self, groups: Sequence[Group]) -> bool:
         """Whether no group takes tokens of prompts in the next step."""
+        if self._waited < self._most and not self.releases(groups):
+            return True
+        self._waited = 0
+        return False
 
     @abstractmethod
+    def releases(self, groups: Sequence[Group]) -> bool:
+        """Whether prompts may start before the time is over."""
+
     def steady(self, groups: Sequence[Group]) -> int:
         """Steps for which that stays so, unless a sequence arrives or ends; at least 1."""
+        if not any(group.waiting or group.filling for group in groups):
+            return 1 << 40
+        return max(self._most - self._waited, 1)
 
-    @abstractmethod
     def passed(self, steps: int) -> None:
-        """So many steps have run."""
+        """So many steps have run; where nobody waited, looks at prompts lie among them."""
+        self._waited = (self._waited + steps - 1) % self._most + 1
 
 
 Switch = float | str | tuple[str, ...]
@@ -111,8 +128,8 @@ class Scheduler(ABC):
         plan = nothing can run.
         """
 
-    def together(self) -> Lockstep | None:
-        """What it agrees upon with the other groups; None = nothing."""
+    def together(self, groups: int) -> Lockstep | None:  # noqa: ARG002
+        """What all groups of a replica, so many, do together; None = nothing."""
         return None
 
     def steady(self, plan: StepPlan) -> int:  # noqa: ARG002

@@ -13,17 +13,18 @@ wait behind all others, and what they generated is computed again.
 
 Further options: ``schedule_policy`` (``fcfs``; ``lpm``: longest cached prefix first, up to 128
 waiting requests), ``enable_mixed_chunk`` (1: decodes join the steps of prompts),
-``clip_max_new_tokens``. Prompts are there for others once they were computed.
+``clip_max_new_tokens``, ``scheduler_recv_interval`` (the scheduler looks for new requests every so
+many decode steps, and whenever nothing runs). Prompts are there for others once they were computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, Switch, register
 
 _DECAY_STEPS = 600
 _RETRACT_STEPS = 20
@@ -40,7 +41,7 @@ class Sglang(Scheduler):
     name: ClassVar[str] = "sglang"
     switches: ClassVar[Mapping[str, Switch]] = {
         "schedule_policy": ("fcfs", "lpm"), "schedule_conservativeness": 1.0, "ignore_eos": 1,
-        "enable_mixed_chunk": 0, "clip_max_new_tokens": 4096,
+        "enable_mixed_chunk": 0, "clip_max_new_tokens": 4096, "scheduler_recv_interval": 1,
     }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
@@ -57,11 +58,16 @@ class Sglang(Scheduler):
         self._full, self._count = False, 0
         self._fresh: list[tuple[int, int]] = []
 
+    def together(self, groups: int) -> Lockstep | None:  # noqa: ARG002
+        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        every = int(self.number("scheduler_recv_interval"))
+        return Polls(every) if every > 1 else None
+
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
         group, plan = self.group, self.empty()
         self._arrive()
-        if group.filling or (group.waiting and not self._full):
+        if not group.holding and (group.filling or (group.waiting and not self._full)):
             self._prefill(plan)
         if not plan.prefill or self._mixed:
             self._decode(plan)
@@ -72,7 +78,11 @@ class Sglang(Scheduler):
 
     def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
-        return 1 << 40 if self._full or not self.group.waiting else 0
+        group = self.group
+        if group.holding:  # prompts do not start anyway; who was retracted left room for others
+            retracted = any(group.sequences.preemptions[each] for each in group.waiting)
+            return 0 if retracted else 1 << 40
+        return 1 << 40 if self._full or not group.waiting else 0
 
     def _arrive(self) -> None:
         """What the steps since the last plan have changed."""
@@ -188,3 +198,12 @@ class Sglang(Scheduler):
             self._ratio = min((made + _RETRACT_STEPS * len(decoding)) / (limit + 1), 1.0)
             self._full = False
         plan.decode = decoding
+
+
+@final
+class Polls(Lockstep):
+    """New requests are looked for now and then; those that wait already wait for that too."""
+
+    def releases(self, groups: Sequence[Group]) -> bool:
+        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        return not any(group.running for group in groups) or any(g.filling for g in groups)

@@ -43,11 +43,11 @@ class TrtLlm(Scheduler):
         self._evicts = self.word("capacity_scheduler_policy") == "MAX_UTILIZATION"
         self._chunks = bool(self.number("enable_chunked_prefill"))
 
-    def together(self) -> Lockstep | None:
+    def together(self, groups: int) -> Lockstep | None:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
-        if not self.number("enable_balance"):
+        if groups == 1 or not self.number("enable_balance"):
             return None
-        return Balance(int(self.number("timeout_iters")))
+        return Balance(int(self.number("timeout_iters")) - 1)
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
@@ -103,34 +103,11 @@ class TrtLlm(Scheduler):
 
 @final
 class Balance(Lockstep):
-    """Contexts of all groups start together.
+    """Contexts of all groups start together."""
 
-    Args:
-        most: steps for which they are held.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most, self._waited = max(most, 1), 0
-
-    def hold(self, groups: Sequence[Group]) -> bool:
+    def releases(self, groups: Sequence[Group]) -> bool:
         """See :class:`~silicast.serving.scheduler.Lockstep`."""
-        if all(_has_context(group) for group in groups) or not all(map(_generates, groups)):
-            self._waited = 0
-            return False
-        if self._waited + 1 >= self._most:
-            self._waited = 0
-            return False
-        return True
-
-    def steady(self, groups: Sequence[Group]) -> int:
-        """See :class:`~silicast.serving.scheduler.Lockstep`."""
-        if not any(map(_has_context, groups)):
-            return 1 << 40
-        return max(self._most - self._waited - 1, 1)
-
-    def passed(self, steps: int) -> None:
-        """See :class:`~silicast.serving.scheduler.Lockstep`."""
-        self._waited = (self._waited + steps) % self._most
+        return all(map(_has_context, groups)) or not all(map(_generates, groups))
 
 
 def _has_context(group: Group) -> bool:
