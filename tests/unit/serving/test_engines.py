@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from silicast.composition.engine_options import POLICY_SWITCHES
 from silicast.core.errors import SilicastError
 from silicast.serving.kv_pool import KvLayout
+from silicast.serving.requests import Requests
 from silicast.serving.scheduler import (
     Group,
     Limits,
@@ -20,6 +21,7 @@ from silicast.serving.scheduler import (
     scheduler_named,
     unread,
 )
+from tests.property.serving_cases import PlainPrices, ServingCase
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 
 POLICIES = [name for name in policies() if not scheduler_named(name).one_pass]
@@ -246,3 +248,37 @@ def _run(scheduler: Scheduler, plan: StepPlan) -> None:
     for request in plan.decode:
         own.cached[request] += 1
         own.made[request] += 1
+
+
+def waits_ms(policy: str, groups: int, **options: float) -> list[float]:
+    """What a last request waits that comes while one decodes in each group, of ten moments."""
+    found = []
+    for moment in range(10):
+        arrival = np.array([0] * groups + [40_000_000 + 5_000_000 * moment])
+        case = ServingCase(
+            Requests.of(arrival, np.full(groups + 1, 8), np.array([400] * groups + [4])),
+            PlainPrices(token_s=0.0, cached_s=0.0, work_s=0.0, gap_s=0.0, asynchronous=False),
+            Limits(8, 512, 200, options=options), policy=policy, groups=groups,
+        )  # fmt: skip
+        records = case.run()
+        found.append(float(records.scheduled_ns[-1] - records.arrived_ns[-1]) * 1e-6)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups", "options"),
+    [("sglang", 1, {"scheduler_recv_interval": 10}),
+     ("trtllm", 2, {"enable_balance": 1, "timeout_iters": 11})],
+)  # fmt: skip
+def test_prompts_are_held_for_so_many_steps(
+    policy: str, groups: int, options: dict[str, float]
+) -> None:
+    """Steps take 5 ms; looks at prompts are ten steps apart."""
+    assert max(waits_ms(policy, groups)) <= 5.0
+    waits = waits_ms(policy, groups, **options)
+    assert 40.0 <= max(waits) <= 50.0
+    assert min(waits) < 10.0
+
+
+def test_one_group_waits_for_no_other() -> None:
+    assert max(waits_ms("trtllm", 1, enable_balance=1, timeout_iters=11)) <= 5.0
