@@ -342,8 +342,9 @@ def _network_warnings(model: StepModel) -> tuple[str, ...]:
     links = model.machine.links
     found: dict[str, None] = {}
     for key in calls:
-        assert isinstance(key.gpus, int)
-        used = topology(model.machine, key.gpus, crosses=key.crosses)
+        gpus, stride = key.members
+        assert isinstance(gpus, int) and isinstance(stride, int)
+        used = topology(model.machine, gpus, crosses=key.crosses, stride=stride)
         found |= dict.fromkeys(network_warnings(used))
         if used.inter is not None and "inter_node" in links.assumed:
             found[NETWORK_ASSUMED.format(links.inter_node.name)] = None

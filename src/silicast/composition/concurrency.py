@@ -1,10 +1,11 @@
 """Work that runs at the same time shares the device: the one law of concurrency.
 
 Each kernel or collective, where it runs alone, takes a share of the cores, of the memory's
-bandwidth and of the links. Where the shares of those that run together exceed one of these
+bandwidth, of the links in its node and of the network. Where the shares of those that run together exceed one of these
 resources, all of them slow down alike:
 
-    slowdown = max(1, sum of shares of cores, sum of shares of memory, sum of shares of links)
+    slowdown = max(1, sum of shares of cores, sum of shares of memory, sum of shares of links,
+                   sum of shares of the network)
 
 Two kernels that fill the device thus gain nothing from running together. The law holds between two
 events (a kernel starts or ends): :func:`together_s` follows it for two queues that start together,
@@ -21,7 +22,7 @@ import numpy as np
 
 from silicast.core.numerics import F64
 
-RESOURCES = ("cores", "dram", "links")
+RESOURCES = ("cores", "dram", "links", "network")
 
 
 @final
@@ -32,11 +33,17 @@ class Shares:
     cores: F64
     dram: F64
     links: F64
+    network: F64
+
+    @property
+    def tables(self) -> tuple[F64, F64, F64, F64]:
+        """In the order of :data:`RESOURCES`, each of shape (nodes, n)."""
+        return self.cores, self.dram, self.links, self.network
 
     def of(self, places: tuple[int, ...]) -> F64:
         """Those of some nodes, shape (resources, len(places), n)."""
         rows = list(places)
-        return np.stack((self.cores[rows], self.dram[rows], self.links[rows]))
+        return np.stack([table[rows] for table in self.tables])
 
 
 def slowdown(total_shares: Iterable[float]) -> float:

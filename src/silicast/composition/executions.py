@@ -11,7 +11,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.workload.graph import BACKWARD, Block, Direction, Graph, Node
+from silicast.workload.graph import BACKWARD, BEFORE, Block, Direction, Graph, Node
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
 MOST_EXECUTIONS = 1_000_000
@@ -138,20 +138,21 @@ class Executions:
 
         Inputs are of a node's own layer where that has them. A node without inputs reads what the
         block before its own left; a block's backward pass begins with what the block itself read.
+        Transfers of weights beside the device's work neither wait for a block nor end it.
         """
         latest: dict[str, int] = {}
         own: dict[tuple[str, int], int] = {}
         entries: dict[tuple[str, int], int] = {}
         found: list[list[int]] = []
         inside: tuple[str, int] = ("", -1)
-        left = -1
+        left, last = -1, -1
         barriers = self._barriers()
         for index, each in enumerate(self.sequence):
             node = each.node
             where = (each.block.name, each.repeat)
-            begins = where != inside
+            begins, apart = where != inside, node.of_weights and node.stream != 0
             if begins:
-                inside, left = where, index - 1
+                inside, left = where, last
                 entries[where] = left
             if self._once:
                 places = [latest[name] for name in node.inputs if name in latest]
@@ -159,14 +160,15 @@ class Executions:
                 mine = (own.get((n, each.repeat), latest.get(n)) for n in node.inputs)
                 places = [place for place in mine if place is not None]
                 own[node.name, each.repeat] = index
-            if not node.inputs and left >= 0:
+            if (not node.inputs or BEFORE in node.inputs) and left >= 0 and not apart:
                 places.append(left)
             places += barriers.get(index, [])
-            if begins and each.block.direction == "backward":
+            if begins and each.block.direction == "backward" and not apart:
                 read = entries.get((each.block.name.removesuffix(BACKWARD), each.repeat), -1)
                 places += [read] if read >= 0 else []
             found.append(places)
             latest[node.name] = index
+            last = last if apart else index
         return found
 
     def _barriers(self) -> dict[int, list[int]]:

@@ -40,7 +40,7 @@ class NodeGroup:
     family: str
     variant: Variant
     names: tuple[str, ...]
-    gpus: Dim
+    members: tuple[Dim, Dim]
     phase: Phase
     crosses: bool
     on_encoder: bool = False
@@ -61,6 +61,7 @@ class Call:
         count: evaluated sizes of each op.
         batch: what was evaluated; None = a collective.
         times: of it.
+        links: of a collective, the shares of the link in a node and of the network that it takes.
     """
 
     group: NodeGroup
@@ -71,6 +72,7 @@ class Call:
     count: int
     batch: OpBatch | None
     times: Times
+    links: tuple[float, float] = (1.0, 0.0)
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
@@ -130,7 +132,7 @@ class NodeTimes:
         core_j, memory_j: energy of each node at the device's clock, for the power state.
         dram_bytes: to and from main memory.
         tiers: of each node, as a place in ``core.prediction.TIERS``.
-        shares: of cores, memory and links that each node takes alone.
+        shares: of cores, memory, links and network that each node takes alone.
         calls: the evaluations behind them.
     """
 
@@ -144,6 +146,7 @@ class NodeTimes:
         self.tiers: I64 = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._fill, self._links = np.ones(shape), np.zeros(shape)
+        self._network = np.zeros(shape)
         self.calls: list[Call] = []
 
     def put(self, call: Call) -> None:
@@ -159,7 +162,7 @@ class NodeTimes:
             self.shared[index] = times.shared_log_sd
         if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
-            self._links[where] = 1.0
+            self._links[where], self._network[where] = call.links
             return
         demand = times.analysis.demand
         self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))
@@ -175,7 +178,7 @@ class NodeTimes:
 
         busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
-        return Shares(self._fill, np.minimum(share, 1.0), self._links)
+        return Shares(self._fill, np.minimum(share, 1.0), self._links, self._network)
 
     def bound_by(self, index: int, state: int) -> str:
         """What sets a node's bound in a state, "" = it does not run."""

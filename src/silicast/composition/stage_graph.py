@@ -188,17 +188,33 @@ def _is_between(op: Op) -> bool:
     return op.family in _BETWEEN_PIECES or DECODE_KV in sizes or PREFILL_KV in sizes
 
 
-def topology(machine: Machine, gpus: int, *, crosses: bool) -> Topology:
-    """The links that a collective of the graph uses."""
+def topology(machine: Machine, gpus: int, *, crosses: bool = False, stride: int = 1) -> Topology:
+    """The links that a collective of the graph uses.
+
+    Args:
+        crosses: its members are in different nodes.
+        stride: ranks from one member to the next; those between have collectives of their own.
+    """
     from silicast.communication.topology import Topology
 
     links = machine.links
     network = Link("network", links.inter_node.bandwidth_bytes_per_s)
-    per_node = 1 if crosses else max(links.domain, links.gpus_per_node)
+    domain = max(links.domain, links.gpus_per_node)
+    per_node = 1 if crosses else max(domain // stride, 1)
     return Topology.of(
         links.linked_device, gpus, gpus_per_node=per_node, inter=network,
         nvls=machine.engine.nvls, paths=links.pcie_paths,
     )  # fmt: skip
+
+
+def link_shares(links: Topology) -> tuple[float, float]:
+    """Shares of a device's link within its node, and of its network adapter, that a collective takes
+    while it runs: what goes between nodes leaves most of the link inside to others.
+    """
+    if links.inter is None:
+        return 1.0, 0.0
+    inside = min(links.network_rate * links.local / links.rate, 1.0) if links.local > 1 else 0.0
+    return inside, 1.0
 
 
 def device_name(machine: Machine, plan: Plan, stage: int = 0) -> str:

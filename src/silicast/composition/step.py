@@ -244,7 +244,7 @@ class StepModel:
         """One state of a graph with streams of its own."""
         run = self.graph.executions
         shares = nodes.shares
-        table = np.stack((shares.cores[:, row], shares.dram[:, row], shares.links[:, row]))
+        table = np.stack([each[:, row] for each in shares.tables])
         duration = nodes.time_s[run.order, row]
         return simulated(duration, launches, run.streams, run.waits, table[:, run.order])
 

@@ -13,7 +13,7 @@ from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
 from silicast.composition.node_times import Call, NodeGroup, NodeTimes
-from silicast.composition.stage_graph import StageGraph, topology
+from silicast.composition.stage_graph import StageGraph, link_shares, topology
 from silicast.composition.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
@@ -61,10 +61,12 @@ class Timer:
         groups: dict[NodeGroup, list[int]] = {}
         for index, node in enumerate(self.nodes):
             op = node.op
-            gpus = dict(op.dims).get("gpus", 0)
+            sizes = dict(op.dims)
+            members = sizes.get("gpus", 0), sizes.get("stride", 1)
             names = tuple(name for name, _ in op.dims)
-            looks = CROSS_KV in [dim for _, dim in op.dims]
-            key = NodeGroup(op.family, op.variant, names, gpus, phase_of(op), node.crosses, looks)
+            looks = CROSS_KV in sizes.values()
+            phase = phase_of(op)
+            key = NodeGroup(op.family, op.variant, names, members, phase, node.crosses, looks)
             groups.setdefault(key, []).append(index)
         return groups
 
@@ -271,14 +273,15 @@ class Timer:
         if group.family in COLLECTIVES:
             from silicast.communication.collective import collective_batch_times
 
-            gpus = ops[0].dim("gpus")
-            assert isinstance(gpus, int)
-            links = topology(self.machine, gpus, crosses=group.crosses)
+            gpus, stride = ops[0].dim("gpus"), dict(ops[0].dims).get("stride", 1)
+            assert isinstance(gpus, int) and isinstance(stride, int)
+            links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
             known = self.machine.evidence
             found = collective_batch_times(
                 batch, links, learned=known.learned, measured=known.collectives
             )
-            return Call(group, members, places, rows, rows, count, None, found)
+            taken = link_shares(links)
+            return Call(group, members, places, rows, rows, count, None, found, taken)
         times = self._timed(batch, device)
         return Call(group, members, places, rows, rows, count, batch, times)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Literal, Protocol, final
 
 from silicast.core.dtypes import BITS
 from silicast.workload.autocast import autocast_graph
@@ -113,8 +113,25 @@ class Framework:
     fused_layers: bool = False
 
 
+class Spread(Protocol):
+    """What changes in a pass where several ranks share the work of a layer."""
+
+    def forward(self, graph: Graph) -> Graph:
+        """The forward pass of one rank, lowered to the framework's operations."""
+        ...
+
+    def trained(self, graph: Graph) -> Graph:
+        """Forward and backward pass, before a compiler fuses them."""
+        ...
+
+
 def framework_graph(
-    graph: Graph, model: ModelConfig, shape: PassShape, framework: Framework, dtype: str = ""
+    graph: Graph,
+    model: ModelConfig,
+    shape: PassShape,
+    framework: Framework,
+    dtype: str = "",
+    spread: Spread | None = None,
 ) -> Graph:
     """``graph`` of one rank as a framework runs it in one pass.
 
@@ -122,6 +139,7 @@ def framework_graph(
         graph: of :func:`~silicast.workload.decoder.build_graph`.
         shape: what the pass works on.
         dtype: format between kernels, "" = the checkpoint's.
+        spread: what several ranks share beyond what ``graph`` says; None = nothing.
 
     Returns:
         A graph whose sizes are numbers, but for attention that stays one kernel.
@@ -142,10 +160,13 @@ def framework_graph(
             blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
         )
     lowered = Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
+    if spread is not None:
+        lowered = spread.forward(lowered)
     if framework.autocast:
         lowered = autocast_graph(lowered, framework.autocast)
     if training is not None:
         lowered = training_graph(lowered, training)
+        lowered = lowered if spread is None else spread.trained(lowered)
     apart = framework.compiled and (framework.attention == "math" or training is not None)
     return fused_graph(lowered) if apart else lowered
 

@@ -256,7 +256,10 @@ def _with(op: Op, **changes: Dim) -> tuple[tuple[str, Dim], ...]:
 
 
 _SAVES_RESULT = frozenset(("softmax",))
-_SAVES_NOTHING = frozenset(("data_movement", "embedding", "rope", "optimizer", "all_reduce"))
+_SAVES_NOTHING = frozenset(
+    ("data_movement", "embedding", "rope", "optimizer", "all_reduce", "all_gather",
+     "reduce_scatter", "all_to_all", "send_recv", "broadcast")
+)  # fmt: skip
 _RESULT_KINDS = ("relu", "sigmoid", "tanh", "exp", "sqrt")
 _LINEAR_KINDS = ("add", "copy", "cast")
 

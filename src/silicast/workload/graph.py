@@ -13,6 +13,9 @@ Direction = Literal["forward", "backward", "optimizer"]
 BACKWARD = "_backward"
 """End of the name of a block's backward pass, after the block's own name."""
 
+BEFORE = ""
+"""Among a node's inputs: what the block before its own left, beside others."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Node:
         output_bytes: of the result that later nodes read; 0 = not stated, or written in place.
         parameter_bytes: of the weights that it reads.
         source: its name in the program that it was read from ("aten.convolution.default").
-        of_weights: it reads weights alone, not the block's input.
+        of_weights: it reads weights (or their gradients) alone, not the block's input.
     """
 
     name: str

@@ -1,0 +1,357 @@
+"""A training step of many devices: chunks of layers under a schedule, sums of gradients, update.
+
+    step = pipeline of forward and backward passes + what of the sums of gradients is left + update
+
+A rank's passes are priced with what its ranks exchange beside them (:mod:`.chunk`); passes that
+begin or end a step have more to exchange than those between, and what they take longer is counted
+once. The schedule (:mod:`.pipeline`) says how long ranks wait for each other. One device alone
+takes what :func:`silicast.composition.training_step.predict_training_step` says, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.composition.program import ProgramPass, predict_program
+from silicast.composition.training_step import repeated, unmeasured_backward, update_graph
+from silicast.composition.uncertainty import narrowed_sum
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
+from silicast.core.prediction import (
+    ErrorFactors,
+    Later,
+    Part,
+    Prediction,
+    said_by,
+    weakest_tier,
+    worst_domain,
+)
+from silicast.distributed.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.pipeline import Durations, PipelineTimes, pipeline_times
+from silicast.distributed.schedules.order import Order
+from silicast.distributed.schedules.schedule import PipelineSchedule, schedule
+from silicast.distributed.spread import ELEMENT, Exchanges, collective, layer_parameters
+from silicast.workload.graph import Block, Direction, Graph, Node
+from silicast.workload.plan import stage_bounds
+
+
+WAYS: tuple[Direction, ...] = ("forward", "backward")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What runs beside the device's work.
+
+    Attributes:
+        gradients: their sums over data ranks, beside the backward pass.
+        weights: gathers of sharded weights, beside the next forward pass.
+        transfers: results between pipeline stages, beside other micro-batches.
+        tensor: of tensor ranks in the forward pass, beside the products that they belong to.
+        gradient_bits: in which gradients are summed.
+    """
+
+    gradients: bool = True
+    weights: bool = True
+    transfers: bool = True
+    tensor: bool = False
+    gradient_bits: int = 32
+
+
+@final
+@dataclass(frozen=True)
+class DistributedStep:
+    """What one step takes.
+
+    Attributes:
+        step: all of it, on the rank that ends last.
+        bounds: first and one-past-last layer of each chunk of the model, in order.
+        passes: one micro-batch through each of them, between the first and the last.
+        update: gradients that were not summed yet, their norm, the optimizer, weights gathered.
+        run: the pipeline; None where there is one stage.
+        limits: the rank of the pipeline that ends last.
+    """
+
+    step: Prediction
+    bounds: tuple[tuple[int, int], ...]
+    passes: tuple[ProgramPass, ...]
+    update: ProgramPass
+    order: Order
+    run: PipelineTimes | None
+    limits: int
+
+    @property
+    def bubble(self) -> float:
+        """Share of the pipeline's time in which the rank that limits it waits."""
+        if self.run is None:
+            return 0.0
+        return float(self.run.bubble[self.limits]) / float(self.run.makespan)
+
+
+def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
+    """First and one-past-last layer of each chunk of a pipeline.
+
+    Where the layers do not divide, but do with embedding and head counted as one each, the ends
+    hold one less (Megatron-LM's ``account_for_embedding_in_pipeline_split``).
+
+    >>> chunk_bounds(6, 4), chunk_bounds(8, 4)[0]
+    (((0, 1), (1, 3), (3, 5), (5, 6)), (0, 2))
+    """
+    each, left = divmod(layers + 2, chunks)
+    if chunks > 1 and layers % chunks and not left:
+        ends = [max(each * number - 1, 0) for number in range(chunks)]
+        return tuple(zip(ends, [*ends[1:], layers], strict=True))
+    if chunks > layers:
+        raise SilicastError(
+            f"{chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
+        )
+    return stage_bounds(layers, chunks)
+
+
+def schedule_of(rank: Rank) -> PipelineSchedule:
+    """The schedule that a plan names, or the usual one."""
+    plan = rank.plan
+    return schedule(plan.schedule or ("interleaved" if plan.virtual_stages > 1 else "1f1b"))
+
+
+def predict_step(
+    rank: Rank, micro_batches: int, optimizer: str = "adamw", overlap: Overlap = Overlap()
+) -> DistributedStep:
+    """Predicts one optimizer step.
+
+    Args:
+        rank: what every rank runs.
+        micro_batches: of one step, on each data rank.
+
+    Raises:
+        SilicastError: the plan does not fit the model, its schedule or the number of micro-batches.
+    """
+    order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
+    bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
+    update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
+    kinds = _Kinds.of(rank, overlap)
+    passes = tuple(predict_chunk(rank, *each, kinds.between) for each in bounds)
+    if rank.plan.pp == 1:
+        whole = _one_stage(rank, bounds[0], kinds, micro_batches)
+        whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
+        step = _joined((whole, update.total), "step")
+        step = unmeasured_backward(step, rank.deployment.precision.hidden)
+        return DistributedStep(step, bounds, passes, update, order, None, 0)
+    return _Pipeline(rank, order, bounds, passes, kinds, update, overlap).step()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """What the first micro-batch of a step exchanges, those between, and the last one."""
+
+    first: Exchanges
+    between: Exchanges
+    last: Exchanges
+
+    @staticmethod
+    def of(rank: Rank, overlap: Overlap) -> _Kinds:
+        plan, bits = rank.plan, overlap.gradient_bits
+        if plan.zero == 3:
+            always = Exchanges(True, True, True, bits)
+            return _Kinds(always, always, always)
+        gathers = plan.zero > 0 and overlap.weights
+        return _Kinds(
+            Exchanges(gathers, gradient_bits=bits), Exchanges(gradient_bits=bits),
+            Exchanges(sums=overlap.gradients, gradient_bits=bits),
+        )  # fmt: skip
+
+
+def _one_stage(
+    rank: Rank, bounds: tuple[int, int], kinds: _Kinds, micro_batches: int
+) -> Prediction:
+    """All micro-batches of a device that holds all layers."""
+    if micro_batches == 1:
+        both = replace(kinds.last, gathers_forward=kinds.first.gathers_forward)
+        return predict_chunk(rank, *bounds, both).total
+    runs: list[tuple[Exchanges, int]] = []
+    for kind, count in ((kinds.first, 1), (kinds.between, micro_batches - 2), (kinds.last, 1)):
+        if runs and runs[-1][0] == kind:
+            runs[-1] = (kind, runs[-1][1] + count)
+        elif count:
+            runs.append((kind, count))
+    found = []
+    for kind, count in runs:
+        one = predict_chunk(rank, *bounds, kind).total
+        found.append(replace(one, part=repeated(one.part, count)))
+    return found[0] if len(found) == 1 else _joined(found, "micro_batches")
+
+
+@final
+class _Pipeline:
+    """A step of several stages."""
+
+    def __init__(
+        self,
+        rank: Rank,
+        order: Order,
+        bounds: tuple[tuple[int, int], ...],
+        passes: tuple[ProgramPass, ...],
+        kinds: _Kinds,
+        update: ProgramPass,
+        overlap: Overlap,
+    ) -> None:
+        self.rank, self.order, self.bounds, self.passes = rank, order, bounds, passes
+        self.kinds, self.update, self.overlap = kinds, update, overlap
+
+    @cached_property
+    def durations(self) -> Durations:
+        """Whole picoseconds of each action."""
+        forward, back = (
+            np.array([each.directions[way].part.exposed_ps for each in self.passes])
+            for way in WAYS
+        )
+        weights = np.array(
+            [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
+        )
+        return Durations.of_stages(self.order.placement, forward, back - weights, weights)
+
+    @cached_property
+    def transfer(self) -> Prediction:
+        """Results of a micro-batch to the next stage."""
+        plan, model = self.rank.plan, self.rank.deployment.model
+        tokens = self.rank.micro_batch * self.rank.seq_len // plan.cp
+        shared = plan.tp if plan.sequence_parallel else 1
+        op = collective(plan, "send_recv", "pp", tokens * model.hidden * ELEMENT // shared)
+        op = replace(op, dims=tuple((n, 2 if n == "gpus" else v) for n, v in op.dims))
+        graph = Graph("transfer", (Block("transfer", (Node("send", op),)),))
+        return predict_program(self.rank.deployment.machine, graph).directions["forward"]
+
+    def _later(self, way: Direction, kind: Exchanges) -> I64:
+        """By how much a pass of each rank's chunks takes longer than those between, picoseconds,
+        shape (ranks,).
+        """
+        placed = self.order.placement.stage
+        if kind == self.kinds.between:
+            return np.zeros(len(placed), dtype=np.int64)
+        found = [
+            max(_exposed(predict_chunk(self.rank, *each, kind), way) - _exposed(usual, way), 0)
+            for each, usual in zip(self.bounds, self.passes, strict=True)
+        ]
+        later: I64 = np.array(found)[placed].sum(axis=1)
+        return later
+
+    def step(self) -> DistributedStep:
+        """The whole."""
+        placed, order = self.order.placement.stage, self.order
+        send = self.transfer.part.exposed_ps
+        durations = self.durations
+        if not self.overlap.transfers:
+            durations = self._sending(send)
+        run = pipeline_times(order, durations, send if self.overlap.transfers else 0)
+        sums = self._later("backward", self.kinds.last)
+        gathers = int(self._later("forward", self.kinds.first)[0])
+        ends = run.end[order.first[1:] - 1] + sums
+        limits = int(ends.argmax())
+        waits = int(ends[limits]) - int(run.busy[limits]) - int(sums[limits])
+        count = order.micro_batches // len(np.unique(order.placement.path))
+        own = [
+            replace(one, part=repeated(one.part, count))
+            for number in placed[limits]
+            for one in (self.passes[number].directions[way] for way in WAYS)
+        ]
+        work = _joined(own, "forward_and_backward")
+        sent = int(run.busy[limits]) - work.part.exposed_ps
+        parts = {
+            "pipeline_bubble": waits, "transfers_between_stages": sent,
+            "gradients_and_weights": int(sums[limits]) + gathers,
+        }  # fmt: skip
+        rest = [
+            replace(work, part=Part(name, ps, bound_by="network")) for name, ps in parts.items() if ps
+        ]
+        step = _joined((work, *rest, self.update.total), "step")
+        step = unmeasured_backward(step, self.rank.deployment.precision.hidden)
+        return DistributedStep(
+            step, self.bounds, self.passes, self.update, order, run, limits
+        )
+
+    def _sending(self, send_ps: int) -> Durations:
+        """Durations with the transfers that a rank waits for: each pass but those at the ends of
+        the model sends once, and what it receives was sent before it began.
+        """
+        each, stage = self.durations.each.copy(), self.order.placement.stage
+        last = self.order.placement.stages - 1
+        each[0] += send_ps * (stage < last)
+        each[1] += send_ps * (stage > 0)
+        each[2] += send_ps * (stage > 0)
+        return Durations(each)
+
+
+def _exposed(one: ProgramPass, way: Direction) -> int:
+    return one.directions[way].part.exposed_ps
+
+
+def _weight_share(one: ProgramPass) -> float:
+    """Share of a backward pass that gradients of weights take."""
+    whole = part = 0.0
+    for node, seconds in zip(one.model.graph.nodes, one.times.exposed_s[:, 0], strict=True):
+        if node.direction == "backward":
+            whole += float(seconds)
+            if node.name.endswith(("_grad_weight", "_grad_bias", "_grad_accumulated")):
+                part += float(seconds)
+    return part / whole if whole else 0.0
+
+
+def _update(
+    rank: Rank, bounds: Sequence[tuple[int, int]], optimizer: str, overlap: Overlap
+) -> Graph:
+    """The update of the rank with most parameters, and exchanges that nothing hides."""
+    plan, own = rank.plan, rank.deployment
+    graph = update_graph(own, optimizer)
+    if plan.gpus == 1:
+        return graph
+    placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
+    counts = np.array([layer_parameters(chunk_graph(rank, *each), own.model) for each in bounds])
+    dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
+    sharded = plan.zero > 0
+    held = dense // (plan.sharers if sharded else 1)
+    copies = plan.group("edp").size
+    held += experts // (copies if sharded else 1)
+    nodes: list[Node] = []
+    family = "reduce_scatter" if sharded else "all_reduce"
+    each = overlap.gradient_bits // 8
+    last: tuple[str, ...] = ()
+    if plan.zero < 3 and not overlap.gradients:
+        for axis, count in (("shard", dense), ("edp", experts)):
+            if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
+                op = collective(plan, family, axis, count * each)  # type: ignore[arg-type]
+                nodes.append(Node(f"gradients_{axis}", op, last))
+                last = (nodes[-1].name,)
+    for node in graph.blocks[0].nodes:
+        op = node.op
+        if "elements" in dict(op.dims):
+            op = replace(op, dims=tuple((n, held if n == "elements" else v) for n, v in op.dims))
+        nodes.append(replace(node, op=op, inputs=node.inputs or last))
+        last = (nodes[-1].name,)
+    if 0 < plan.zero < 3 and not overlap.weights:
+        for axis, count in (("shard", dense), ("edp", experts)):
+            if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
+                op = collective(plan, "all_gather", axis, count * ELEMENT)  # type: ignore[arg-type]
+                nodes.append(Node(f"weights_{axis}", op, last))
+                last = (nodes[-1].name,)
+    block = replace(graph.blocks[0], nodes=tuple(nodes))
+    return replace(graph, blocks=(block,))
+
+
+def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
+    """One after the other."""
+    both = [(each.part.exposed_ps, each.error, each.narrowed) for each in parts]
+    return replace(
+        parts[0],
+        part=Part.group(name, [each.part for each in parts]),
+        error=ErrorFactors.of_sum([(time, error) for time, error, _ in both]),
+        tier=weakest_tier(each.tier for each in parts),
+        domain=worst_domain(each.domain for each in parts),
+        warnings=said_by(*parts),
+        narrowed=Later(lambda: narrowed_sum(both)),
+    )

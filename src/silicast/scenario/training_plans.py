@@ -1,0 +1,110 @@
+"""How a training scenario is spread over its devices, from the fields that a user states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from silicast.composition.engine import Engine
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.distributed.plan import ContextExchange, TrainingPlan
+from silicast.distributed.step import Overlap
+from silicast.scenario.answerer import not_yet
+from silicast.scenario.decode import Scenario
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.workload.model import ModelConfig
+
+OVERLAPS: Mapping[str, str] = {
+    "gradients": "gradients", "grad_reduce": "gradients", "reduce_scatter": "gradients",
+    "weights": "weights", "param_gather": "weights", "prefetch": "weights",
+    "transfers": "transfers", "p2p": "transfers", "pipeline": "transfers",
+    "tensor": "tensor", "tp_comm": "tensor",
+}  # fmt: skip
+"""Words for what overlaps -> field of :class:`~silicast.distributed.step.Overlap`."""
+SHARDED = "zero = {}: what {} shards where nothing is stated"
+SEQUENCE = "sequence parallelism over the {} tensor ranks, as {} recommends (parallel.sp = false)"
+
+
+def training_plan_of(
+    scenario: Scenario, model: ModelConfig, engine: Engine
+) -> tuple[TrainingPlan, list[str]]:
+    """The plan of a training scenario, and what was assumed for it.
+
+    Raises:
+        SilicastError: degrees that contradict each other or the number of devices.
+    """
+    p, cluster = scenario.raw.parallel, scenario.raw.cluster
+    if p.attention_dp > 1:
+        raise SilicastError(
+            "attention_dp belongs to serving", field="parallel.attention_dp", hint="dp copies"
+        )
+    gpus = cluster.gpus if cluster is not None else None
+    said: list[str] = []
+    own, context = 1, "ring"
+    if p.sp is not True and p.sp > 1 and p.sp != p.tp:
+        own, context = p.sp, "all_to_all"
+    cp = p.cp * own
+    unit = p.tp * p.pp * cp
+    dp = p.dp or max((gpus or unit) // unit, 1)
+    many = unit * dp > 1
+    zero = p.zero
+    if zero is None:
+        zero = engine.parallel.zero if dp * cp > 1 else 0
+        if zero:
+            said.append(SHARDED.format(zero, engine.name))
+    sequence = p.sp not in (0, False) and p.tp > 1
+    if sequence and p.sp is not True and p.sp != p.tp:
+        said.append(SEQUENCE.format(p.tp, engine.name))
+    experts = model.moe is not None
+    etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
+    schedule = p.schedule or ""
+    if many and schedule:
+        from silicast.distributed.schedules.schedule import schedules
+
+        if schedule not in schedules():
+            raise unknown_name(
+                f"unknown schedule {schedule!r}", "parallel.schedule", ", ".join(schedules())
+            )
+    options = scenario.engine.options if scenario.engine is not None else {}
+    stated = options.get("context_exchange", context)
+    if stated not in get_args(ContextExchange):
+        raise unknown_name(
+            f"unknown exchange {stated!r:.40}", "engine.options.context_exchange",
+            ", ".join(get_args(ContextExchange)),
+        )  # fmt: skip
+    return TrainingPlan(
+        tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
+        shard=p.shard or 0, virtual_stages=p.virtual_stages, schedule=schedule, context=stated,
+    ), said  # fmt: skip
+
+
+def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:
+    """What of the transfers runs beside the device's work."""
+    usual = Overlap(gradient_bits=engine.parallel.gradient_bits)
+    stated = work.overlap
+    names = ("gradients", "weights", "transfers", "tensor")
+    if stated is None:
+        return usual
+    if isinstance(stated, bool):
+        chosen = dict.fromkeys(names, stated)
+    elif isinstance(stated, list):
+        chosen = dict.fromkeys(names, False) | {_overlap(name): True for name in stated}
+    else:
+        chosen = {name: getattr(usual, name) for name in names}
+        chosen |= {_overlap(name): value for name, value in stated.items()}
+    return Overlap(**chosen, gradient_bits=usual.gradient_bits)
+
+
+def _overlap(name: str) -> str:
+    found = OVERLAPS.get(name)
+    if found is None:
+        raise unknown_name(
+            f"nothing called {name!r:.40} overlaps", "workload.overlap", ", ".join(OVERLAPS)
+        )
+    return found
+
+
+def refuse_unmodelled_training(scenario: Scenario, work: TrainingWorkload) -> None:
+    """What no model answers yet."""
+    if work.routing not in (None, "balanced"):
+        raise not_yet("unbalanced experts in training", "workload.routing")
