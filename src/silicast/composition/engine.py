@@ -103,8 +103,11 @@ class ParallelTable(_Strict, frozen=True):
         extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
+        zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
     """
 
+    zero: int = 0
+    gradient_bits: int = 32
     mixes_prefill: bool = True
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"

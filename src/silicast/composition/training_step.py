@@ -25,6 +25,7 @@ from silicast.workload.counting import (
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.model import ModelConfig
 from silicast.workload.op import Op, Variant
 
 LEAST_FIRST: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -109,7 +110,7 @@ def predict_training_step(
         step=_step(found, update.total, batch.accumulation, precision.hidden),
         memory=memory,
         recompute=chosen.training.recompute,
-        model_flops=_model_flops(deployment, batch),
+        model_flops=model_flops(deployment.model, batch),
         clock_hz=found.clock_hz,
         micro=found,
         update=update,
@@ -182,9 +183,9 @@ def update_graph(deployment: Deployment, optimizer: str) -> Graph:
     return Graph(f"{deployment.model.name} update", (block,), "training")
 
 
-def _model_flops(deployment: Deployment, batch: Batch) -> int:
+def model_flops(model: ModelConfig, batch: Batch) -> int:
     """Three times the products of a forward pass with logits of all tokens."""
-    model, count = deployment.model, batch.micro_batch
+    count = batch.micro_batch
     forward = forward_flops(model, [(batch.seq_len, batch.seq_len)] * count)
     forward += (batch.seq_len - 1) * count * head_flops_per_row(model)
     return 3 * batch.accumulation * forward

@@ -12,6 +12,7 @@ from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
+from silicast.distributed.adapters import Adapters
 from silicast.distributed.plan import TrainingPlan
 from silicast.distributed.spread import Exchanges, RankSpread
 from silicast.workload.decoder import build_graph
@@ -33,6 +34,7 @@ class Rank:
         plan: all degrees.
         framework: how the model's code runs, with what it trains.
         seq_len, micro_batch: of a pass.
+        adapters: what is trained beside frozen weights; None = the weights are.
     """
 
     deployment: Deployment
@@ -40,6 +42,7 @@ class Rank:
     framework: Framework
     seq_len: int
     micro_batch: int
+    adapters: Adapters | None = None
 
     def __post_init__(self) -> None:
         if self.seq_len % (2 * self.plan.cp) and self.plan.cp > 1:
@@ -47,7 +50,7 @@ class Rank:
                 f"cp = {self.plan.cp} ranks cannot share {self.seq_len} tokens: each holds two "
                 "pieces",
                 field="parallel.cp",
-                hint=f"2 x cp divides the sequence",
+                hint="2 x cp divides the sequence",
             )
 
 
@@ -61,8 +64,9 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
     formats = (own.model, own.precision, shape, rank.framework)
     whole = _operations(*formats) if plan.tp > 1 else {}
     spread = RankSpread(
-        own.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges
-    )
+        own.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges,
+        rank.adapters,
+    )  # fmt: skip
     return framework_graph(
         _layers(own.model, plan.tp, own.precision), own.model, shape, rank.framework,
         own.precision.hidden, spread,

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
+from silicast.distributed.adapters import FROZEN, Adapters
 from silicast.distributed.context import context_nodes
 from silicast.distributed.plan import Axis, TrainingPlan
 from silicast.workload.graph import BACKWARD, BEFORE, Block, Graph, Node
@@ -79,6 +80,7 @@ class RankSpread:
     micro_batch: int
     seq_len: int
     exchanges: Exchanges = Exchanges()
+    adapters: Adapters | None = None
 
     def forward(self, graph: Graph) -> Graph:
         """See :class:`~silicast.workload.eager.Spread`."""
@@ -109,6 +111,8 @@ class RankSpread:
         nodes = self._with_experts(list(nodes))
         if self.plan.tp > 1:
             nodes = self._tensor(replace(block, nodes=tuple(nodes)))
+        if self.adapters is not None:
+            nodes = self.adapters.added(nodes, self.model.default_precision.hidden)
         yield from nodes
 
     def _tensor(self, block: Block) -> Iterator[Node]:
@@ -152,21 +156,25 @@ class RankSpread:
             else:
                 inside.add(node.name)
 
+    def _unshared(self, block: str, node: Node) -> Op | None:
+        """The node's operation where no ranks share it; None = a node that sharing adds."""
+        return self.whole.get((block, node.name.removesuffix(FROZEN)))
+
     def _is_narrow(self, block: str, node: Node) -> bool:
         """Whether tensor ranks share the node's width."""
-        known = self.whole.get((block, node.name))
+        known = self._unshared(block, node)
         return known is not None and known.dims != node.op.dims
 
     def _reads_hidden(self, block: str, node: Node) -> bool:
         """Whether its input has the whole hidden width: a product whose columns are shared."""
-        known = self.whole.get((block, node.name))
+        known = self._unshared(block, node)
         if known is None or node.op.family != "gemm":
             return False
         return known.dim("k") == node.op.dim("k") and known.dim("n") != node.op.dim("n")
 
     def _is_partial(self, block: str, node: Node) -> bool:
         """Whether its results are to be summed over the tensor ranks."""
-        known = self.whole.get((block, node.name))
+        known = self._unshared(block, node)
         if known is None:
             return False
         if node.op.family == "embedding":
@@ -264,7 +272,7 @@ class RankSpread:
         """Sums of a layer's gradients over the ranks that hold copies of its weights."""
         if not self.exchanges.sums:
             return
-        dense, experts = block_parameters(forward, self.model)
+        dense, experts = block_parameters(forward, self.model, self.adapters)
         family = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         each = self.exchanges.gradient_bits // 8
         axes: tuple[tuple[Axis, int], ...] = (("shard", dense), ("edp", experts))
@@ -285,6 +293,8 @@ class RankSpread:
         nodes = list(block.nodes)
         if self.plan.tp > 1:
             nodes = list(self._tensor_backward(forward, nodes))
+        if self.adapters is not None:
+            nodes = list(self.adapters.trained(nodes))
         here = {node.name for node in nodes}
         nodes = [_entering(_without_weights(node), here) for node in nodes]
         if self.exchanges.gathers_backward:
@@ -333,18 +343,26 @@ def collective(plan: TrainingPlan, family: str, axis: Axis, size: int) -> Op:
     return Op.make(family, Variant(), bytes=max(size, 1), gpus=group.size, stride=group.stride)
 
 
-def block_parameters(block: Block, model: ModelConfig) -> tuple[int, int]:
-    """Parameters of a forward block on a rank: dense ones, and those of routed experts."""
+def block_parameters(
+    block: Block, model: ModelConfig, adapters: Adapters | None = None
+) -> tuple[int, int]:
+    """Parameters of a forward block on a rank: dense ones, and those of routed experts; with
+    adapters those that are trained.
+    """
+    if adapters is not None:
+        return adapters.parameters(block.nodes), 0
     dense = sum(_parameters(node) for node in block.nodes if not node.of_weights)
     if model.tied:
         dense -= sum(_parameters(node) for node in block.nodes if node.name == "lm_head")
     return dense, sum(expert_parameters(node, model) for node in block.nodes)
 
 
-def layer_parameters(graph: Graph, model: ModelConfig) -> tuple[int, int]:
+def layer_parameters(
+    graph: Graph, model: ModelConfig, adapters: Adapters | None = None
+) -> tuple[int, int]:
     """The same of all forward blocks of a chunk, as often as they run."""
     each = [
-        (block.count, *block_parameters(block, model))
+        (block.count, *block_parameters(block, model, adapters))
         for block in graph.blocks
         if block.direction == "forward"
     ]

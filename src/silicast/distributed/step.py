@@ -308,10 +308,12 @@ def _update(
     """The update of the rank with most parameters, and exchanges that nothing hides."""
     plan, own = rank.plan, rank.deployment
     graph = update_graph(own, optimizer)
-    if plan.gpus == 1:
+    if plan.gpus == 1 and rank.adapters is None:
         return graph
     placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
-    counts = np.array([layer_parameters(chunk_graph(rank, *each), own.model) for each in bounds])
+    counts = np.array(
+        [layer_parameters(chunk_graph(rank, *each), own.model, rank.adapters) for each in bounds]
+    )
     dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
     held = dense // (plan.sharers if sharded else 1)

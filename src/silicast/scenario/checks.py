@@ -142,7 +142,7 @@ def _serving_plan(p: ParallelTable, field: str) -> None:
         f"{field}.etp",
         "leave it out: it follows from the other degrees, except in training",
     )
-    require(p.zero == 0, "ZeRO stages belong to training", f"{field}.zero")
+    require(not p.zero, "ZeRO stages belong to training", f"{field}.zero")
 
 
 def _enough_gpus(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:

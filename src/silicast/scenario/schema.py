@@ -108,7 +108,7 @@ class ParallelTable(Table, frozen=True):
 
     ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or the degree
     of sequence parallelism of its own. ``zero``: ZeRO stage. ``etp``: the experts' tensor degree in
-    training.
+    training. ``shard``: data ranks that share what ``zero`` shards, all if left out.
     """
 
     tp: Degree = 1
@@ -119,9 +119,10 @@ class ParallelTable(Table, frozen=True):
     sp: bool | Annotated[int, Meta(ge=0, le=65536)] = 1
     attention_dp: Degree = 1
     etp: Degree | None = None
-    zero: Annotated[int, Meta(ge=0, le=3)] = 0
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    shard: Degree | None = None
     virtual_stages: Degree = 1
-    schedule: Literal["1f1b", "interleaved", "gpipe", "zero_bubble", "dualpipe"] | None = None
+    schedule: Name | None = None
 
 
 class EngineTable(Table, frozen=True):

@@ -1,0 +1,213 @@
+"""A training scenario carried out: its step, what runs it, and what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast, final, get_args
+
+from silicast.composition.deployment import Deployment
+from silicast.composition.program import ProgramPass
+from silicast.composition.training_step import (
+    Batch,
+    TrainingStep,
+    model_flops,
+    predict_training_step,
+)
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.prediction import Prediction
+from silicast.distributed.chunk import Rank
+from silicast.distributed.adapters import Adapters
+from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.step import DistributedStep, predict_step
+from silicast.scenario.answerer import not_yet
+from silicast.scenario.decode import Scenario
+from silicast.scenario.deployments import deployment_of, framework_of
+from silicast.scenario.named import check_names
+from silicast.scenario.training_plans import overlap_of, training_plan_of
+from silicast.scenario.update_rule import update_rule
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.workload.backward import Recompute, Training
+from silicast.workload.eager import AttentionCode, Framework
+from silicast.workload.plan import Plan
+
+DEFAULT_OPTIMIZER = "adamw"
+OPTIONS = ("attention", "context_exchange")
+"""Options of engines that train."""
+PRODUCTS: Mapping[str, tuple[str, ...]] = {
+    "q_proj": ("qkv", "q_b"), "k_proj": ("qkv", "kv_b"), "v_proj": ("qkv", "kv_b"),
+    "o_proj": ("o",), "gate_proj": ("gate_up",), "up_proj": ("gate_up", "up"),
+    "down_proj": ("down",), "qkv_proj": ("qkv",), "linear_qkv": ("qkv",), "linear_proj": ("o",),
+    "linear_fc1": ("gate_up", "up"), "linear_fc2": ("down",),
+}  # fmt: skip
+"""A target of adapters, as Hugging Face or Megatron call it -> products of our layers."""
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRun:
+    """One optimizer step.
+
+    Attributes:
+        rank: what every rank runs.
+        batch: of one data rank.
+        one, many: the step of one device, or of several.
+        optimizer: its update rule.
+        warnings: what was assumed.
+    """
+
+    rank: Rank
+    batch: Batch
+    optimizer: str
+    one: TrainingStep | None
+    many: DistributedStep | None
+    warnings: tuple[str, ...]
+
+    @property
+    def step(self) -> Prediction:
+        """All of it."""
+        return self.one.step if self.one is not None else self._many.step
+
+    @property
+    def passes(self) -> tuple[ProgramPass, ...]:
+        """One micro-batch through each chunk of the model."""
+        return (self.one.micro,) if self.one is not None else self._many.passes
+
+    @property
+    def _many(self) -> DistributedStep:
+        assert self.many is not None
+        return self.many
+
+    @property
+    def recompute(self) -> Recompute:
+        """What backward runs again."""
+        training = self.rank.framework.training
+        return training.recompute if training is not None else "none"
+
+    @property
+    def tokens(self) -> int:
+        """Of a step, over all data ranks."""
+        return self.batch.tokens * self.rank.plan.dp
+
+    @property
+    def model_flops(self) -> int:
+        """Of a step on all devices, nothing counted twice."""
+        return model_flops(self.rank.deployment.model, self.batch) * self.rank.plan.dp
+
+
+def run_of(scenario: Scenario) -> TrainingRun:
+    """Carries out a scenario.
+
+    Raises:
+        SilicastError: an unknown name, or degrees that do not fit.
+    """
+    work = scenario.workload
+    assert isinstance(work, TrainingWorkload)
+    check_names(scenario)
+    deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
+    plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
+    deployment = replace(deployment, plan=Plan(tp=plan.tp))
+    deployment = _routed(deployment, work)
+    warnings += said + _checked(deployment, work)
+    optimizer = update_rule(work.optimizer or DEFAULT_OPTIMIZER)
+    framework, said = _framework(scenario, deployment)
+    warnings += said
+    batch = Batch(work.seq_len, work.micro_batch, work.global_batch // work.micro_batch // plan.dp)
+    adapters = _adapters(scenario, work)
+    if plan.gpus == 1 and adapters is None:
+        found = predict_training_step(
+            deployment, batch, optimizer, _recompute(work), framework=framework
+        )
+        training = Training(dropout=False, recompute=found.recompute)
+        rank = Rank(
+            deployment, plan, replace(framework, training=training), batch.seq_len,
+            batch.micro_batch,
+        )  # fmt: skip
+        return TrainingRun(rank, batch, optimizer, found, None, tuple(warnings))
+    training = Training(dropout=False, accumulates=batch.accumulation > 1,
+                        recompute=_recompute(work) or "none")  # fmt: skip
+    rank = Rank(
+        deployment, plan, replace(framework, training=training), batch.seq_len, batch.micro_batch,
+        adapters,
+    )  # fmt: skip
+    many = predict_step(rank, batch.accumulation, optimizer, overlap_of(work, deployment.engine))
+    return TrainingRun(rank, batch, optimizer, None, many, tuple(warnings))
+
+
+def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, list[str]]:
+    if deployment.engine.kind == "framework":
+        return framework_of(scenario, deployment.engine)
+    options: Mapping[str, Any] = scenario.engine.options if scenario.engine is not None else {}
+    attention = options.get("attention", "fused")
+    if attention not in get_args(AttentionCode):
+        raise unknown_name(
+            f"unknown attention {attention!r:.40}", "engine.options.attention",
+            ", ".join(get_args(AttentionCode)),
+        )  # fmt: skip
+    return Framework(compiled=True, attention=attention, fused_layers=True), []
+
+
+def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
+    """The deployment with experts as popular as the workload says; balanced if it says nothing."""
+    from silicast.kernels.routing import check_distribution, histogram_name
+
+    moe, stated = deployment.model.moe, work.routing
+    if moe is None:
+        if stated not in (None, "balanced"):
+            raise SilicastError(
+                f"{deployment.model.name} has no experts", field="workload.routing",
+                hint="leave it out",
+            )  # fmt: skip
+        return deployment
+    routing = histogram_name(stated) if isinstance(stated, list) else stated or "balanced"
+    try:
+        check_distribution(routing)
+    except SilicastError as error:
+        raise SilicastError(error.message, field="workload.routing", hint=error.hint) from None
+    return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
+
+
+def _adapters(scenario: Scenario, work: TrainingWorkload) -> Adapters | None:
+    table = scenario.raw.lora
+    if work.task != "lora":
+        return None
+    if table is None:
+        raise SilicastError(
+            "is missing", field="lora", hint='lora = { rank = 16, targets = ["q_proj"] }'
+        )
+    products: list[str] = []
+    for name in table.targets or ("q_proj", "k_proj", "v_proj", "o_proj"):
+        if name not in PRODUCTS:
+            raise unknown_name(
+                f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS)
+            )
+        products += PRODUCTS[name]
+    return Adapters(table.rank, tuple(dict.fromkeys(products)))
+
+
+def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:
+    """A warning where sequences are longer than the model was made for.
+
+    Raises:
+        SilicastError: weights in a format that has no gradients.
+    """
+    precision = deployment.precision
+    recipe = RECIPES[precision.recipe]
+    if recipe.weight_bits < 16 and recipe.compute in ("bf16", "fp16", "fp32"):
+        raise SilicastError(
+            f"weights in {recipe.name} are not trained",
+            field="precision",
+            hint="bf16, fp32, tf32 or an fp8 recipe",
+        )
+    longest = deployment.model.max_positions
+    if not 0 < longest < work.seq_len:
+        return []
+    return [f"{work.seq_len} tokens: {deployment.model.name} is made for at most {longest}"]
+
+
+def _recompute(work: TrainingWorkload) -> Recompute | None:
+    stated = work.recompute
+    if stated is None or stated in get_args(Recompute):
+        return cast("Recompute | None", stated)
+    return "selective"
