@@ -75,6 +75,7 @@ class DistributedStep:
         update: gradients that were not summed yet, their norm, the optimizer, weights gathered.
         run: the pipeline; None where there is one stage.
         limits: the rank of the pipeline that ends last.
+        schedule: its name; "" = there is one stage.
     """
 
     step: Prediction
@@ -84,6 +85,7 @@ class DistributedStep:
     order: Order
     run: PipelineTimes | None
     limits: int
+    schedule: str = ""
 
     @property
     def bubble(self) -> float:
@@ -272,8 +274,9 @@ class _Pipeline:
         step = _joined((work, *rest, self.update.total), "step")
         step = unmeasured_backward(step, self.rank.deployment.precision.hidden)
         return DistributedStep(
-            step, self.bounds, self.passes, self.update, order, run, limits
-        )
+            step, self.bounds, self.passes, self.update, order, run, limits,
+            schedule_of(self.rank).name,
+        )  # fmt: skip
 
     def _sending(self, send_ps: int) -> Durations:
         """Durations with the transfers that a rank waits for: each pass but those at the ends of

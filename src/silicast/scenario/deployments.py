@@ -30,6 +30,7 @@ from silicast.scenario.resolve import (
     plan_of,
 )
 from silicast.workload.model import ModelConfig
+from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
 
 if TYPE_CHECKING:
@@ -79,11 +80,18 @@ def deployment_of(
 
     Args:
         options: options of the engine that the task understands.
-        trains: the task needs an engine that trains, else one that does not.
+        trains: the task needs an engine that trains, else one that does not; the deployment is
+            then of one rank, whose degrees are the training plan's.
 
     Raises:
         SilicastError: an unknown name, contradictory degrees, or something not modelled.
     """
+    if trains:
+        machine, warnings = machine_of(scenario, options, trains=True)
+        model = model_of(scenario)
+        precision, said = precision_of(scenario, model, machine.device)
+        plan = Plan(tp=scenario.raw.parallel.tp)
+        return Deployment(machine, model, plan, precision), [*said, *warnings]
     degrees = scenario.raw.parallel
     for name in ("dp", "cp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
@@ -101,10 +109,8 @@ def machine_of(
     scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
 ) -> tuple[Machine, list[str]]:
     """What a scenario's one pool runs on, and warnings; raises as :func:`deployment_of`."""
-    refuse_unmodelled(
-        scenario, "speculative", "lora", "colocation", "pools", "links",
-        "cluster.slow_gpus", "cluster.failures",
-    )  # fmt: skip
+    of_training = () if trains else ("lora", "cluster.slow_gpus", "cluster.failures")
+    refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links", *of_training)
     raw = scenario.raw
     engine, said = chosen_engine(scenario, options)
     if trains and engine.kind == "serving":

@@ -16,7 +16,7 @@ from silicast.composition.training_step import (
 )
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.prediction import Prediction
+from silicast.core.prediction import Prediction, Quantity
 from silicast.distributed.chunk import Rank
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.plan import TrainingPlan
@@ -25,12 +25,12 @@ from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
+from silicast.scenario.training_memory import RunMemory, memory_of_one
 from silicast.scenario.training_plans import overlap_of, training_plan_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.backward import Recompute, Training
 from silicast.workload.eager import AttentionCode, Framework
-from silicast.workload.plan import Plan
 
 DEFAULT_OPTIMIZER = "adamw"
 OPTIONS = ("attention", "context_exchange")
@@ -80,6 +80,29 @@ class TrainingRun:
         return self.many
 
     @property
+    def memory(self) -> RunMemory:
+        """Of the rank that needs most."""
+        if self.one is not None:
+            return memory_of_one(self.one, self.rank)
+        return RunMemory(Quantity(0.0,0.0,0.0), {})
+
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How the step is spread, for people; nothing of one device alone."""
+        if self.many is None:
+            return {}
+        plan = self.rank.plan
+        degrees = {
+            name: getattr(plan, name)
+            for name in ("tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages")
+        }
+        return {
+            "plan": {**degrees, "sequence_parallel": plan.sequence_parallel},
+            "schedule": self.many.schedule, "pipeline_bubble": self.many.bubble,
+            "layers_of_chunks": [last - first for first, last in self.many.bounds],
+        }  # fmt: skip
+
+    @property
     def recompute(self) -> Recompute:
         """What backward runs again."""
         training = self.rank.framework.training
@@ -107,7 +130,6 @@ def run_of(scenario: Scenario) -> TrainingRun:
     check_names(scenario)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
     plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
-    deployment = replace(deployment, plan=Plan(tp=plan.tp))
     deployment = _routed(deployment, work)
     warnings += said + _checked(deployment, work)
     optimizer = update_rule(work.optimizer or DEFAULT_OPTIMIZER)
