@@ -104,8 +104,10 @@ class ParallelTable(_Strict, frozen=True):
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
+        dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
     """
 
+    dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
     zero: int = 0
     gradient_bits: int = 32
     mixes_prefill: bool = True

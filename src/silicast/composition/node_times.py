@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from silicast.communication.collective import CollectiveTimes
     from silicast.composition.concurrency import Shares
 
+EXCHANGES = frozenset(("dispatch", "combine"))
+"""Kernels that move tokens between the ranks of their experts."""
 Times: TypeAlias = "KernelTimes | CollectiveTimes"
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
@@ -163,6 +165,10 @@ class NodeTimes:
         if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where], self._network[where] = call.links
+            return
+        if call.group.family in EXCHANGES:  # as a collective, and over the same links
+            self._fill[where] = load_physics("composition").default["collective_cores"]
+            self._links[where] = 1.0
             return
         demand = times.analysis.demand
         self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))

@@ -21,6 +21,10 @@ ContextExchange = Literal["ring", "all_to_all", "all_gather"]
 """How context ranks see each other's keys: passed around, by exchanging heads for tokens
 (Ulysses), or gathered (Llama 3)."""
 
+ExpertExchange = Literal["all_to_all", "kernel"]
+"""How tokens reach their experts: sorted and sent by a collective, or by a kernel that sends a token
+once to each rank or node (DeepEP)."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class TrainingPlan:
         schedule: of the pipeline (:mod:`silicast.distributed.schedules`); "" = interleaved where
             there are virtual stages, else 1f1b.
         context: see :data:`ContextExchange`.
+        dispatch: see :data:`ExpertExchange`.
 
     >>> plan = TrainingPlan(tp=8, pp=4, dp=2, ep=8, etp=1)
     >>> plan.gpus, plan.group("dp"), plan.group("ep"), plan.group("edp").size
@@ -79,6 +84,7 @@ class TrainingPlan:
     virtual_stages: int = 1
     schedule: str = ""
     context: ContextExchange = "ring"
+    dispatch: ExpertExchange = "all_to_all"
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -26,6 +26,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.adapters import FROZEN, Adapters
 from silicast.distributed.context import context_nodes
 from silicast.distributed.plan import Axis, TrainingPlan
+from silicast.workload.expert_nodes import DISPATCHED
 from silicast.workload.graph import BACKWARD, BEFORE, Block, Graph, Node
 from silicast.workload.model import ModelConfig
 from silicast.workload.op import Dim, Op, Variant
@@ -38,6 +39,8 @@ _ROWS = ("tokens", "m", "rows", "elements", "read_bytes", "written_bytes", "oper
 _OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated")
 _REGATHERED = "_regathered"
 ROUTED = "experts_routed"
+EXCHANGED = "experts_"
+"""Start of the names of what brings tokens to their experts and back."""
 ELEMENT = 2
 """Bytes of an element between kernels, and of a weight that is gathered: 16 bits."""
 LOSS_SUMS = ("loss_max", "loss_target", "loss_sum")
@@ -133,7 +136,7 @@ class RankSpread:
             if _is_sum(node):
                 yield replace(node, stream=TENSOR)
                 continue
-            if node.op.family == "moe" and shards:
+            if shards and (node.op.family == "moe" or node.name.startswith(EXCHANGED)):
                 yield node
                 continue
             if not self._is_narrow(block.name, node) and not node.stream:
@@ -231,30 +234,52 @@ class RankSpread:
                 yield node
                 continue
             own = -(-self._tokens // (plan.tp if plan.sequence_parallel else 1))
-            width = (moe.latent or self.model.hidden) * ELEMENT
-            sent = own * width * (moe.topk if plan.ep > 1 else 1)
-            dims: dict[str, Dim] = dict(node.op.dims)
-            dims |= {"tokens": own * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
-            routed = replace(node, name=ROUTED, op=replace(node.op, dims=tuple(sorted(dims.items()))))
-            steps: list[tuple[str, str, Axis, int]] = []
-            if plan.ep > 1:
-                steps.append(("experts_dispatch", "all_to_all", "ep", sent))
-            if plan.etp > 1:
-                steps.append(("experts_gather", "all_gather", "etp", sent * plan.etp))
-            steps.append((ROUTED, "", "ep", 0))
-            if plan.etp > 1:
-                steps.append(("experts_scatter", "reduce_scatter", "etp", sent * plan.etp))
-            if plan.ep > 1:
-                steps.append(("experts_combine", "all_to_all", "ep", sent))
             last = node.inputs
-            for place, (name, family, axis, size) in enumerate(steps):
-                named = node.name if place == len(steps) - 1 else name
-                if not family:
-                    yield replace(routed, name=named, inputs=last)
-                else:
-                    op = collective(plan, family, axis, size)
-                    yield Node(named, op, last, EXPERTS)
-                last = (named,)
+            steps = self._exchanged(node, own)
+            for place, step in enumerate(steps):
+                name = node.name if place == len(steps) - 1 else step.name
+                yield replace(step, name=name, inputs=last)
+                last = (name,)
+
+    def _exchanged(self, node: Node, own: int) -> list[Node]:
+        """Experts between what brings ``own`` tokens of each rank there and back."""
+        plan, moe = self.plan, self.model.moe
+        assert moe is not None
+        width = moe.latent or self.model.hidden
+        sent = own * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
+        dims: dict[str, Dim] = dict(node.op.dims)
+        dims |= {"tokens": own * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
+        kernel = DISPATCHED if plan.ep > 1 else node.op.variant.kernel
+        variant = replace(node.op.variant, kernel=kernel)
+        op = replace(node.op, dims=tuple(sorted(dims.items())), variant=variant)
+        found = [replace(node, name=ROUTED, op=op)]
+        if plan.etp > 1:
+            size = sent * plan.etp
+            found.insert(0, Node("experts_gather", self._op("all_gather", "etp", size), (), EXPERTS))
+            found.append(Node("experts_scatter", self._op("reduce_scatter", "etp", size), (), EXPERTS))
+        if plan.ep == 1:
+            return found
+        if plan.dispatch == "kernel":
+            sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
+            ends = [
+                Node(f"experts_{name}", Op.make(name, Variant(), tokens=own, **sizes), (), EXPERTS)
+                for name in ("dispatch", "combine")
+            ]
+            return [ends[0], *found, ends[1]]
+        moves = {
+            "experts_permute": (own * width * ELEMENT, sent), "experts_sort": (sent, sent),
+            "experts_sort_back": (sent, sent), "experts_unpermute": (sent, own * width * ELEMENT),
+        }  # fmt: skip
+        before, by_expert, back, after = (
+            Node(name, Op.make("data_movement", Variant(), read_bytes=read, written_bytes=written,
+                               operations=written // ELEMENT))
+            for name, (read, written) in moves.items()
+        )  # fmt: skip
+        ends = [
+            Node(name, self._op("all_to_all", "ep", sent), (), EXPERTS)
+            for name in ("experts_dispatch", "experts_combine")
+        ]
+        return [before, ends[0], by_expert, *found, back, ends[1], after]
 
     # weights and gradients of data ranks
 

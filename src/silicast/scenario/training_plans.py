@@ -75,6 +75,7 @@ def training_plan_of(
     return TrainingPlan(
         tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
         shard=p.shard or 0, virtual_stages=p.virtual_stages, schedule=schedule, context=stated,
+        dispatch=engine.parallel.dispatch,
     ), said  # fmt: skip
 
 

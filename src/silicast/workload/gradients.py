@@ -32,7 +32,10 @@ _NO_GRADIENT = frozenset(
 )  # fmt: skip
 """Integers come out of them, or they belong to generation."""
 
-_CONJUGATE = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
+_CONJUGATE = {
+    "all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "dispatch": "combine",
+    "combine": "dispatch",
+}  # fmt: skip
 _UNARY = frozenset(("relu", "sqrt", "exp", "sigmoid", "silu", "tanh", "gelu"))
 
 
@@ -207,7 +210,7 @@ _RULES: Mapping[str, Callable[[Node], Gradients]] = {
     "layernorm": _norm, "rmsnorm": _norm, "embedding": _embedding, "attention_prefill": _attention,
     "silu_mul": _gated, "data_movement": _moves, "cross_entropy": _loss, "rope": _same,
     "all_reduce": _collective, "all_gather": _collective, "reduce_scatter": _collective,
-    "all_to_all": _collective, "send_recv": _collective, "broadcast": _collective,
+    "dispatch": _collective, "combine": _collective, "all_to_all": _collective, "send_recv": _collective, "broadcast": _collective,
 }  # fmt: skip
 
 
@@ -258,7 +261,7 @@ def _with(op: Op, **changes: Dim) -> tuple[tuple[str, Dim], ...]:
 _SAVES_RESULT = frozenset(("softmax",))
 _SAVES_NOTHING = frozenset(
     ("data_movement", "embedding", "rope", "optimizer", "all_reduce", "all_gather",
-     "reduce_scatter", "all_to_all", "send_recv", "broadcast")
+     "reduce_scatter", "all_to_all", "send_recv", "broadcast", "dispatch", "combine")
 )  # fmt: skip
 _RESULT_KINDS = ("relu", "sigmoid", "tanh", "exp", "sqrt")
 _LINEAR_KINDS = ("add", "copy", "cast")
