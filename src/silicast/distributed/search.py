@@ -1,0 +1,278 @@
+"""The best plan of a training step: all legal ones in closed form, the best of them in full.
+
+The closed form multiplies times of single layers (:mod:`.unit_times`), with the bubble of the
+schedule and what the sums of gradients leave exposed; plans that do not fit in memory are left out.
+The order that it gives need not be that of the full prediction, so the finalists are predicted in
+full, one after the other, and ranked by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.communication.collective import collective_times
+from silicast.composition.stage_graph import topology
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.distributed.candidates import RECOMPUTES, Candidates
+from silicast.distributed.chunk import Rank
+from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.spread import ELEMENT
+from silicast.distributed.step import DistributedStep, Overlap, predict_step
+from silicast.distributed.unit_times import Unit, unit_of
+from silicast.workload.plan import Plan
+
+UPDATE_BYTES = 30.0
+"""Moved for each parameter by an update of Adam with 32-bit states: gradient, weight and two
+moments read, the latter three and the 16-bit weight written."""
+_FULL, _SELECTIVE = RECOMPUTES.index("full"), RECOMPUTES.index("selective")
+_CUT = ("tp", "cp", "ep", "etp", "micro_batch")
+
+Memory = Callable[[Candidates], F64]
+"""Bytes that the fullest rank of each plan needs, shape (n,)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A plan that was predicted in full.
+
+    Attributes:
+        plan, rank: with its micro-batch and what is computed again.
+        micro_batches: of a step.
+        estimate_s: in closed form.
+        memory_bytes: of the fullest rank.
+        found: the step.
+    """
+
+    plan: TrainingPlan
+    rank: Rank
+    micro_batches: int
+    estimate_s: float
+    memory_bytes: float
+    found: DistributedStep
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.found.step.seconds
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        legal, fitting: plans that are legal, and that fit in memory.
+        finalists: predicted in full, the best first.
+        unplaced: finalists that no schedule or kernel model takes, and why.
+        frontier: plans in closed form of which no other is both quicker and smaller: seconds and
+            bytes, quickest first.
+    """
+
+    legal: int
+    fitting: int
+    finalists: tuple[Finalist, ...]
+    unplaced: tuple[str, ...]
+    frontier: tuple[tuple[TrainingPlan, int, str, float, float], ...]
+
+
+def search(
+    rank: Rank,
+    legal: Candidates,
+    memory: Memory,
+    usable_bytes: float,
+    *,
+    optimizer: str = "adamw",
+    overlap: Overlap = Overlap(),
+    finalists: int = 32,
+    done: Callable[[int, int], None] = lambda _, __: None,
+) -> Found:
+    """The best plans of a training step.
+
+    Args:
+        rank: what every rank runs; its plan and micro-batch are replaced.
+        legal: the plans.
+        memory: of plans; usable_bytes: of a device.
+        finalists: to predict in full.
+        done: told how many of how many finalists were predicted.
+
+    Raises:
+        SilicastError: no plan fits in memory; says by how much the smallest one does not.
+    """
+    needed = memory(legal)
+    fits = np.flatnonzero(needed <= usable_bytes)
+    if not len(fits):
+        least = int(needed.argmin())
+        plan, micro, again = legal.plan(least)
+        raise SilicastError(
+            f"none of {len(legal)} plans fits into {usable_bytes / 1e9:.1f} GB: the smallest "
+            f"({words(plan, micro, again)}) needs {needed[least] / 1e9:.1f} GB",
+            field="cluster.gpus",
+            hint="more devices, a shorter sequence, or larger devices",
+        )
+    kept = legal.chosen(fits)
+    needed = needed[fits]
+    times = closed_form(rank, kept, overlap)
+    order = np.lexsort((np.arange(len(kept)), times))
+    order = order[np.isfinite(times[order])]
+    found: list[Finalist] = []
+    refused: list[str] = []
+    total = min(finalists, len(order))
+    for number, row in enumerate(order[:total].tolist()):
+        done(number, total)
+        plan, micro, again = kept.plan(row)
+        own = _rank(rank, plan, micro, again)
+        count = int(kept.micro_batches[row])
+        try:
+            step = predict_step(own, count, optimizer, overlap)
+        except SilicastError as error:
+            refused.append(f"{words(plan, micro, again)}: {error.message}")
+            continue
+        found.append(Finalist(plan, own, count, float(times[row]), float(needed[row]), step))
+    done(total, total)
+    found.sort(key=lambda each: each.seconds)
+    return Found(
+        len(legal), len(kept), tuple(found), tuple(refused), tuple(_frontier(kept, times, needed))
+    )
+
+
+def closed_form(rank: Rank, plans: Candidates, overlap: Overlap = Overlap()) -> F64:
+    """Seconds of a step under each plan, shape (n,); infinite where layers cannot be cut so."""
+    keys = np.stack([plans.column(name) for name in _CUT])
+    distinct, place = np.unique(keys, axis=1, return_inverse=True)
+    units = [_unit(rank, plans, int(np.argmax(place == each))) for each in range(distinct.shape[1])]
+    table = np.array([_row(unit) for unit in units])[place.ravel()].T
+    return _times(rank, plans, table, overlap)
+
+
+_UNIT_FIELDS = tuple(Unit.__dataclass_fields__)
+
+
+def _row(unit: Unit | None) -> list[float]:
+    return [float("inf") if unit is None else getattr(unit, name) for name in _UNIT_FIELDS]
+
+
+def _unit(rank: Rank, plans: Candidates, row: int) -> Unit | None:
+    plan, micro, _ = plans.plan(row)
+    stage = replace(plan, pp=1, virtual_stages=1, zero=0, dp=plan.dp)
+    try:
+        return unit_of(_rank(rank, stage, micro, "none"))
+    except SilicastError:
+        return None
+
+
+def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
+    """See :func:`closed_form`.
+
+    Args:
+        table: fields of the plans' units, shape (fields, n).
+    """
+    unit = dict(zip(_UNIT_FIELDS, table, strict=True))
+    layers = float(rank.deployment.model.layers)
+    pp, again = plans.column("pp"), plans.column("recompute")
+    own = np.ceil(layers / pp)
+    forward = own * unit["layer_forward"]
+    extra = np.where(again == _FULL, unit["layer_forward"], 0.0)
+    extra = np.where(again == _SELECTIVE, unit["core_forward"], extra)
+    backward = own * (unit["layer_backward"] + extra)
+    first = unit["first_forward"] + unit["first_backward"]
+    last = unit["last_forward"] + unit["last_backward"]
+    one = forward + backward
+    slowest = one + np.where(pp == 1, first + last, np.maximum(first, last))
+    count = plans.micro_batches
+    bubble = (pp - 1) * one / plans.column("virtual_stages")
+    held = own * unit["layer_parameters"] + unit["ends_parameters"]
+    experts = own * unit["layer_experts"]
+    summed, gathered = _exchanges(rank, plans, held + experts, overlap.gradient_bits // 8)
+    zero = plans.column("zero")
+    beside_backward = backward if overlap.gradients else 0.0
+    beside_forward = forward if overlap.weights else 0.0
+    left = np.maximum(summed - beside_backward, 0.0)
+    left += np.where(zero > 0, np.maximum(gathered - beside_forward, 0.0), 0.0)
+    always = count * np.maximum(2.0 * gathered + summed - one, 0.0)
+    left = np.where(zero == 3, always, left)
+    shared = np.where(zero > 0, plans.column("dp") * plans.column("cp"), 1)
+    bandwidth = rank.deployment.device.dram.bandwidth_bytes_per_s
+    update = (held + experts) / shared * UPDATE_BYTES / bandwidth
+    found: F64 = count * slowest + bubble + left + update
+    return found
+
+
+def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64, F64]:
+    """Seconds in which gradients are summed and weights gathered, shape (n,) each."""
+    tp, copies = plans.column("tp"), plans.column("dp") * plans.column("cp")
+    summed, gathered = np.zeros(len(plans)), np.zeros(len(plans))
+    groups, place = np.unique(np.stack((tp, copies)), axis=1, return_inverse=True)
+    for number in range(groups.shape[1]):
+        stride, size = groups[:, number].tolist()
+        rows = np.flatnonzero((place.ravel() == number) & np.isfinite(held))
+        if size == 1 or not len(rows):
+            continue
+        links = topology(rank.deployment.machine, size, stride=stride)
+        library = rank.deployment.engine.collectives
+        for op, width, into in (
+            ("reduce_scatter", each, summed), ("all_gather", ELEMENT, gathered),
+        ):  # fmt: skip
+            bytes_ = np.maximum((held[rows] * width).astype(np.int64), 1)
+            into[rows] = collective_times(op, bytes_, size, links, library).estimate_s
+    return summed, gathered
+
+
+def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
+    return _ranked(rank, plan, micro, again)
+
+
+@lru_cache(maxsize=4096)
+def _ranked(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
+    training = rank.framework.training
+    assert training is not None
+    framework = replace(rank.framework, training=replace(training, recompute=again))  # type: ignore[arg-type]
+    deployment = replace(rank.deployment, plan=Plan(tp=plan.tp))
+    plan = replace(plan, context=rank.plan.context, dispatch=rank.plan.dispatch)
+    return replace(
+        rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro
+    )
+
+
+def _frontier(
+    plans: Candidates, times: F64, needed: F64
+) -> Iterator[tuple[TrainingPlan, int, str, float, float]]:
+    """Plans of which no other is both quicker and smaller, the quickest first."""
+    order: I64 = np.lexsort((needed, times))
+    least = float("inf")
+    for row in order.tolist():
+        if needed[row] < least and np.isfinite(times[row]):
+            least = float(needed[row])
+            yield (*plans.plan(row), float(times[row]), float(needed[row]))
+
+
+def words(plan: TrainingPlan, micro: int, again: str) -> str:
+    """A plan on one line.
+
+    >>> words(TrainingPlan(tp=8, dp=4, zero=1), 2, "full")
+    'tp 8, dp 4, zero 1, micro-batch 2, recompute full'
+    """
+    named = ("tp", "pp", "cp", "dp", "ep", "virtual_stages")
+    degrees = [f"{name.replace('_', ' ')} {v}" for name in named if (v := getattr(plan, name)) > 1]
+    degrees += [f"zero {plan.zero}"] if plan.zero else []
+    again_words = [f"recompute {again}"] if again != "none" else []
+    return ", ".join([*degrees, f"micro-batch {micro}", *again_words])
+
+
+def why_slower(best: Finalist, other: Finalist) -> str:
+    """What a runner-up loses most by, in words."""
+    mine, theirs = _parts(best), _parts(other)
+    more = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**mine, **theirs}}
+    name = max(more, key=lambda each: (more[each], each))
+    return f"{name.replace('_', ' ')} takes {more[name] * 1e3:,.0f} ms more"
+
+
+def _parts(each: Finalist) -> dict[str, float]:
+    return {part.name: part.exposed_ps * 1e-12 for part in each.found.step.part.children}
