@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -115,6 +115,20 @@ def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
     return stage_bounds(layers, chunks)
 
 
+def alike(
+    rank: Rank, bounds: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, int], ...]:
+    """For each chunk the first one of the same layers, which is priced for all of them."""
+    model = rank.deployment.model
+    firsts: dict[object, tuple[int, int]] = {}
+    found = []
+    for first, last in bounds:
+        kinds = tuple(model.kind(layer) for layer in range(first, last))
+        ends = first == 0, last == model.layers
+        found.append(firsts.setdefault((kinds, *ends), (first, last)))
+    return tuple(found)
+
+
 def schedule_of(rank: Rank) -> PipelineSchedule:
     """The schedule that a plan names, or the usual one."""
     plan = rank.plan
@@ -137,7 +151,7 @@ def predict_step(
     bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
     update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
     kinds = _Kinds.of(rank, overlap)
-    passes = tuple(predict_chunk(rank, *each, kinds.between) for each in bounds)
+    passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
         whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
@@ -238,7 +252,7 @@ class _Pipeline:
             return np.zeros(len(placed), dtype=np.int64)
         found = [
             max(_exposed(predict_chunk(self.rank, *each, kind), way) - _exposed(usual, way), 0)
-            for each, usual in zip(self.bounds, self.passes, strict=True)
+            for each, usual in zip(alike(self.rank, self.bounds), self.passes, strict=True)
         ]
         later: I64 = np.array(found)[placed].sum(axis=1)
         return later
@@ -314,9 +328,7 @@ def _update(
     if plan.gpus == 1 and rank.adapters is None:
         return graph
     placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
-    counts = np.array(
-        [layer_parameters(chunk_graph(rank, *each), own.model, rank.adapters) for each in bounds]
-    )
+    counts = np.array([_parameters(rank, *each) for each in alike(rank, tuple(bounds))])
     dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
     held = dense // (plan.sharers if sharded else 1)
@@ -346,6 +358,13 @@ def _update(
                 last = (nodes[-1].name,)
     block = replace(graph.blocks[0], nodes=tuple(nodes))
     return replace(graph, blocks=(block,))
+
+
+@lru_cache(maxsize=4096)
+def _parameters(rank: Rank, first: int, last: int) -> tuple[int, int]:
+    """Dense parameters of a chunk on a rank, and those of routed experts."""
+    graph = chunk_graph(rank, first, last)
+    return layer_parameters(graph, rank.deployment.model, rank.adapters)
 
 
 def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
