@@ -63,7 +63,6 @@ class Answerer(ABC):
 
 
 UNMODELLED = {
-    "plan": "search over parallel plans",
     "workflow": "workflows over pools",
 }  # fmt: skip
 """Task that no model answers yet -> what is missing."""

@@ -20,8 +20,7 @@ from silicast.core.prediction import Prediction, Quantity
 from silicast.distributed.chunk import Rank
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.step import DistributedStep, predict_step
-from silicast.scenario.answerer import not_yet
+from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
@@ -119,6 +118,52 @@ class TrainingRun:
         return model_flops(self.rank.deployment.model, self.batch) * self.rank.plan.dp
 
 
+@final
+@dataclass(frozen=True)
+class Prepared:
+    """What a scenario asks for, before it is predicted.
+
+    Attributes:
+        rank: what every rank runs.
+        recompute: as stated; None = the least that fits.
+        warnings: what was assumed.
+    """
+
+    rank: Rank
+    work: TrainingWorkload
+    optimizer: str
+    overlap: Overlap
+    recompute: Recompute | None
+    warnings: tuple[str, ...]
+
+    def run(self) -> TrainingRun:
+        """Predicts the step."""
+        rank, work = self.rank, self.work
+        share = work.global_batch // work.micro_batch // rank.plan.dp
+        batch = Batch(work.seq_len, work.micro_batch, share)
+        if rank.plan.gpus == 1 and rank.adapters is None:
+            one = predict_training_step(
+                rank.deployment, batch, self.optimizer, self.recompute, framework=rank.framework
+            )
+            return TrainingRun(
+                again(rank, one.recompute), batch, self.optimizer, one, None, self.warnings
+            )
+        rank = self._fitting(share)
+        many = predict_step(rank, share, self.optimizer, self.overlap)
+        return TrainingRun(rank, batch, self.optimizer, None, many, self.warnings)
+
+    def _fitting(self, micro_batches: int) -> Rank:
+        """The rank with the least recomputation that fits, or with what is stated."""
+        return again(self.rank, self.recompute or "none")
+
+
+def again(rank: Rank, recompute: Recompute) -> Rank:
+    """The rank with what its backward pass runs again."""
+    training = rank.framework.training or Training(dropout=False)
+    framework = replace(rank.framework, training=replace(training, recompute=recompute))
+    return replace(rank, framework=framework)
+
+
 def run_of(scenario: Scenario) -> TrainingRun:
     """Carries out a scenario.
 
@@ -127,34 +172,31 @@ def run_of(scenario: Scenario) -> TrainingRun:
     """
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
+    return prepared(scenario, work).run()
+
+
+def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
+    """What a scenario asks for.
+
+    Raises:
+        SilicastError: an unknown name, or degrees that contradict each other.
+    """
     check_names(scenario)
     deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
     plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
     warnings += said + _checked(deployment, work)
-    optimizer = update_rule(work.optimizer or DEFAULT_OPTIMIZER)
     framework, said = _framework(scenario, deployment)
-    warnings += said
-    batch = Batch(work.seq_len, work.micro_batch, work.global_batch // work.micro_batch // plan.dp)
-    adapters = _adapters(scenario, work)
-    if plan.gpus == 1 and adapters is None:
-        found = predict_training_step(
-            deployment, batch, optimizer, _recompute(work), framework=framework
-        )
-        training = Training(dropout=False, recompute=found.recompute)
-        rank = Rank(
-            deployment, plan, replace(framework, training=training), batch.seq_len,
-            batch.micro_batch,
-        )  # fmt: skip
-        return TrainingRun(rank, batch, optimizer, found, None, tuple(warnings))
-    training = Training(dropout=False, accumulates=batch.accumulation > 1,
-                        recompute=_recompute(work) or "none")  # fmt: skip
+    accumulates = work.global_batch > work.micro_batch * plan.dp
+    training = Training(dropout=False, accumulates=accumulates)
     rank = Rank(
-        deployment, plan, replace(framework, training=training), batch.seq_len, batch.micro_batch,
-        adapters,
+        deployment, plan, replace(framework, training=training), work.seq_len, work.micro_batch,
+        _adapters(scenario, work),
     )  # fmt: skip
-    many = predict_step(rank, batch.accumulation, optimizer, overlap_of(work, deployment.engine))
-    return TrainingRun(rank, batch, optimizer, None, many, tuple(warnings))
+    return Prepared(
+        rank, work, update_rule(work.optimizer or DEFAULT_OPTIMIZER),
+        overlap_of(work, deployment.engine), _recompute(work), tuple(warnings + said),
+    )  # fmt: skip
 
 
 def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.composition.trace_events import Trace
@@ -29,7 +30,7 @@ class TrainingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        return _answer(run_of(scenario), bound_only=scenario.raw.tier == "bound")
+        return answer_of(run_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
@@ -39,7 +40,10 @@ class TrainingAnswerer(Answerer):
         return trace_training_step(found, found.batch.accumulation)
 
 
-def _answer(found: TrainingRun, *, bound_only: bool) -> Answer:
+def answer_of(
+    found: TrainingRun, *, bound_only: bool = False, more: Mapping[str, Any] | None = None
+) -> Answer:
+    """The answer that a step means; ``more`` is added to its reasons."""
     step = latency_of(found.step, bound_only=bound_only)
     own, plan = found.rank.deployment, found.rank.plan
     compute = RECIPES[own.precision.recipe].compute
@@ -55,7 +59,7 @@ def _answer(found: TrainingRun, *, bound_only: bool) -> Answer:
             "memory_gb": found.memory.quantity,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
-        warnings=[*found.step.warnings, *found.warnings, *found.memory.advice], why=_why(found),
+        warnings=[*found.step.warnings, *found.warnings, *found.memory.advice], why={**_why(found), **(more or {})},
     )  # fmt: skip
 
 

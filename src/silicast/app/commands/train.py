@@ -1,0 +1,43 @@
+"""`silicast train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.app.console import watched
+from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
+
+
+def train(
+    asked: TrainFlags,
+    degrees: TrainDegrees | None = None,
+    *,
+    tokens: str | None = None,
+    price: float | None = None,
+    calibration: Calibrations = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
+    """Predict a training step: time, throughput, MFU and memory; without degrees, the best plan.
+
+    Args:
+        tokens: to train on in all (15T, 300B): says how many days, and what it costs.
+        price: of one device for an hour, for --tokens.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        strict: refuse what lies outside measured ground instead of widening the interval.
+        json: print the answer as JSON instead of a table.
+    """
+    plan = degrees or TrainDegrees()
+    scenario = with_calibrations(training_scenario(asked, plan), calibration)
+
+    from silicast.report.training import training_report
+
+    with watched("plans", 0, lambda: 0):
+        reply = predicted(scenario)
+
+    def report(answer: dict[str, Any]) -> Any:
+        return training_report(scenario, answer, tokens, price)
+
+    return print_reply(reply, report, json=json, strict=strict)

@@ -1,0 +1,113 @@
+"""Flags of a training step, and the scenario that they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from cyclopts import Parameter
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags:
+    """What is trained on what.
+
+    Attributes:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        gpus: devices in all.
+        seq_len: tokens of a sequence.
+        global_batch: sequences of one optimizer step.
+        micro_batch: sequences of one pass; left out, what is best (1 with degrees).
+        engine: megatron, megatron-bridge or fsdp; left out, megatron.
+        dtype: format of the matrix products (bf16, fp8, mxfp8, nvfp4); left out, bf16.
+        optimizer: its update rule.
+        network: between nodes, a name of the catalog (infiniband-ndr); left out, the usual one.
+        gpus_per_node: left out, the device's usual node.
+    """
+
+    model: str
+    device: str
+    gpus: int = 1
+    seq_len: int = 4096
+    global_batch: int = 256
+    micro_batch: int | None = None
+    engine: str | None = None
+    dtype: str | None = None
+    optimizer: str | None = None
+    network: str | None = None
+    gpus_per_node: int | None = None
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainDegrees:
+    """How the step is spread; what is given is kept, and without any the best plan is looked for.
+
+    Attributes:
+        tp: tensor-parallel degree.
+        pp: pipeline stages.
+        dp: data ranks; left out, what is left of the devices.
+        cp: context-parallel degree.
+        ep: ranks that share the experts.
+        etp: ranks that share the width of each expert.
+        zero: ZeRO stage, 0 to 3.
+        virtual_stages: chunks of each pipeline rank.
+        schedule: of the pipeline (1f1b, interleaved, zb_h1, zbv, dualpipe, ...).
+        recompute: none, selective, full, or selective:<module>; left out, the least that fits.
+    """
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    zero: int | None = None
+    virtual_stages: int | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+
+
+def training_scenario(asked: TrainFlags, degrees: TrainDegrees) -> dict[str, Any]:
+    """The scenario that the flags stand for: task ``training`` with degrees, else ``plan``.
+
+    >>> asked = TrainFlags(model="Llama-3-8B", device="h100", gpus=8)
+    >>> training_scenario(asked, TrainDegrees())["task"]
+    'plan'
+    >>> training_scenario(asked, TrainDegrees(tp=2))["parallel"]
+    {'tp': 2}
+    """
+    stated = {
+        name: value
+        for name in TrainDegrees.__dataclass_fields__
+        if name != "recompute" and (value := getattr(degrees, name)) is not None
+    }
+    work: dict[str, Any] = {"seq_len": asked.seq_len, "global_batch": asked.global_batch}
+    for name, value in (
+        ("micro_batch", asked.micro_batch), ("optimizer", asked.optimizer),
+        ("recompute", degrees.recompute),
+    ):  # fmt: skip
+        if value is not None:
+            work[name] = value
+    cluster: dict[str, Any] = {"gpus": asked.gpus}
+    if asked.network is not None:
+        cluster["inter_node"] = asked.network
+    if asked.gpus_per_node is not None:
+        cluster["gpus_per_node"] = asked.gpus_per_node
+    searches = not stated and asked.gpus > 1
+    scenario: dict[str, Any] = {
+        "format": 1, "task": "plan" if searches else "training", "model": asked.model,
+        "device": asked.device, "cluster": cluster,
+        "workload": {"objective": "step_time", "training": work} if searches else work,
+    }  # fmt: skip
+    if stated:
+        scenario["parallel"] = stated
+    if asked.engine is not None:
+        scenario["engine"] = asked.engine
+    if asked.dtype is not None:
+        scenario["precision"] = {"recipe": asked.dtype}
+    return scenario

@@ -1,0 +1,124 @@
+"""Task ``plan``: the best way to spread a training step over a cluster, and why others lose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.candidates import FIELDS, RECOMPUTES, Space, candidates
+from silicast.distributed.search import Finalist, Found, search, why_slower, words
+from silicast.scenario.answer import Answer
+from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerers.training import answer_of
+from silicast.scenario.decode import Scenario
+from silicast.scenario.training_memory import needed_bytes
+from silicast.scenario.training_runs import Prepared, TrainingRun, prepared
+from silicast.scenario.workloads import PlanWorkload
+from silicast.composition.training_step import Batch
+
+SHOWN = 12
+"""Runners-up and plans of the frontier that an answer names."""
+
+
+@register
+@final
+class PlanAnswerer(Answerer):
+    """Metrics: those of task ``training`` under the best plan; ``why.candidates`` has the others.
+    Degrees that the scenario states other than 1 are kept.
+    """
+
+    task: ClassVar[str] = "plan"
+    searches: ClassVar[bool] = True
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return found_of(scenario)[0]
+
+
+def found_of(
+    scenario: Scenario, done: Callable[[int, int], None] = lambda _, __: None
+) -> tuple[Answer, Found]:
+    """The answer to a search, and all that it found.
+
+    Args:
+        done: told how many of how many finalists were predicted.
+
+    Raises:
+        SilicastError: nothing is legal, or nothing fits.
+    """
+    work = scenario.workload
+    assert isinstance(work, PlanWorkload)
+    if work.training is None:
+        raise not_yet("plans of inference and serving", "workload", "workload.training")
+    if work.objective == "latency":
+        raise SilicastError(
+            "a step has no latency", field="workload.objective", hint="step_time, or mfu"
+        )
+    asked = prepared(scenario, work.training)
+    rank, plan = asked.rank, asked.rank.plan
+    links = rank.deployment.machine.links
+    pinned = {
+        name: getattr(plan, name)
+        for name in FIELDS
+        if hasattr(plan, name) and getattr(plan, name) > 1 and name not in ("dp", "etp", "zero")
+    }
+    table = scenario.raw.parallel
+    pinned |= {"dp": table.dp} if table.dp else {}
+    pinned |= {"zero": table.zero} if table.zero is not None else {}
+    pinned |= {"etp": table.etp} if table.etp else {}
+    if work.training.micro_batch > 1:
+        pinned["micro_batch"] = work.training.micro_batch
+    if asked.recompute is not None:
+        pinned["recompute"] = RECOMPUTES.index(asked.recompute)
+    gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
+    legal = candidates(
+        Space(
+            rank.deployment.model, gpus or links.gpus, max(links.domain, links.gpus_per_node),
+            rank.seq_len, work.training.global_batch, pinned, table.sp not in (0, False),
+        )
+    )  # fmt: skip
+    own = rank.deployment
+    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    found = search(
+        rank, legal, lambda plans: needed_bytes(asked, plans), usable, optimizer=asked.optimizer,
+        overlap=asked.overlap, done=done,
+    )  # fmt: skip
+    best = found.finalists[0]
+    return answer_of(_run(asked, best), more=_candidates(found, work.training.global_batch)), found
+
+
+def _run(asked: Prepared, best: Finalist) -> TrainingRun:
+    batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
+    return TrainingRun(
+        best.rank, batch, asked.optimizer, None, best.found, asked.warnings
+    )
+
+
+def _candidates(found: Found, global_batch: int) -> dict[str, Any]:
+    """What else was tried, for an answer's reasons."""
+    best = found.finalists[0]
+    return {
+        "search": {
+            "legal": found.legal, "fitting": found.fitting, "predicted": len(found.finalists),
+            "refused": list(found.unplaced[:SHOWN]),
+        },
+        "candidates": [
+            {
+                "plan": words(each.plan, each.rank.micro_batch, _recompute(each)),
+                "step_time_s": each.seconds, "memory_gb": each.memory_bytes / 1e9,
+                "why_not": "" if each is best else why_slower(best, each),
+            }
+            for each in found.finalists[:SHOWN]
+        ],
+        "frontier": [
+            {"plan": words(plan, micro, how), "step_time_s": seconds, "memory_gb": size / 1e9}
+            for plan, micro, how, seconds, size in found.frontier[:SHOWN]
+        ],
+    }  # fmt: skip
+
+
+def _recompute(each: Finalist) -> str:
+    training = each.rank.framework.training
+    return training.recompute if training is not None else "none"
