@@ -1,0 +1,445 @@
+"""Memory of training on each rank of a pipeline: what it holds, and what the worst moment adds.
+
+    weights + gradients + optimizer states         of the rank's layers, cut by tp, ep and ZeRO
+    + kept activations x passes in flight          per layer kind and recomputation (memory_kept)
+    + the worst moment of a backward pass          a layer's gradients, or logits and their softmax
+    + buffers                                      gathered tensors, gathered weights, placeholders
+
+One set of formulas works on arrays: a row is one pipeline rank of one plan, and a search passes
+those of all its plans at once; :func:`plan_memory` is the same with the rows of one plan. States
+follow Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), activations Korthikanti et al. 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.composition.activation_memory import fragmentation_bytes
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.distributed.memory_kept import (
+    Kept,
+    Style,
+    gradient_points,
+    kept_tensors,
+    recomputed_parts,
+)
+from silicast.distributed.memory_weights import Held, held_parameters, largest_layer, placeholders
+from silicast.distributed.plan import TrainingPlan
+from silicast.kernels.optimizer import optimizer_bytes
+from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.plan import stage_bounds
+
+Bools = NDArray[np.bool_]
+Bounds = Sequence[tuple[int, int]]
+SOFTMAX_BYTES = 4
+"""Losses of training libraries keep the softmax of their logits in fp32."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Pipeline ranks of any number of plans; arrays of shape (rows,), but for ``layers``.
+
+    Attributes:
+        tp, cp, ep, etp, zero: degrees and stage of ZeRO, as in the plan.
+        sharers, copies: ranks that share the states of dense weights, and those of experts.
+        sequence_parallel: tensor ranks also share tokens between their products.
+        gathers_keys: context ranks gather all keys and values, instead of passing them around.
+        pp, chunks: pipeline ranks, and chunks of layers that each of them holds.
+        seq_len, micro_batch: of one pass.
+        layers: of each kind of the model's layers, shape (rows, kinds).
+        in_flight: passes through one of its chunks that a rank keeps at most.
+        first, last: whether the rank holds the embedding, the head.
+    """
+
+    tp: I64
+    cp: I64
+    ep: I64
+    etp: I64
+    zero: I64
+    sharers: I64
+    copies: I64
+    sequence_parallel: Bools
+    gathers_keys: Bools
+    pp: I64
+    chunks: I64
+    seq_len: I64
+    micro_batch: I64
+    layers: I64
+    in_flight: I64
+    first: Bools
+    last: Bools
+
+    @staticmethod
+    def of(
+        model: ModelConfig,
+        plan: TrainingPlan,
+        seq_len: int,
+        micro_batch: int,
+        micro_batches: int = 1 << 30,
+        *,
+        chunks: Sequence[Bounds] = (),
+        in_flight: Sequence[int] = (),
+    ) -> Rows:
+        """The ranks of one plan.
+
+        Args:
+            chunks: first and one-past-last layer of the chunks of each pipeline rank; () = equal
+                chunks, dealt out in turns.
+            in_flight: of each rank; () = as 1F1B or its interleaved form have it.
+        """
+        pp = plan.pp
+        chunks = chunks or dealt_chunks(model.layers, plan)
+        flight = in_flight or [usual_in_flight(plan, rank, micro_batches) for rank in range(pp)]
+        if len(chunks) != pp or len(flight) != pp:
+            raise SilicastError(
+                f"{len(chunks)} ranks' chunks and {len(flight)} in flight on {pp} pipeline ranks",
+                field="parallel.pp",
+                hint="give one for each pipeline rank",
+            )
+        counts = [_kind_counts(model, each) for each in chunks]
+        firsts = [any(first == 0 for first, _ in each) for each in chunks]
+        lasts = [any(end == model.layers for _, end in each) for each in chunks]
+
+        def of_plan(value: int) -> I64:
+            return np.full(pp, value, dtype=np.int64)
+
+        return Rows(
+            tp=of_plan(plan.tp), cp=of_plan(plan.cp), ep=of_plan(plan.ep), etp=of_plan(plan.etp),
+            zero=of_plan(plan.zero), sharers=of_plan(plan.sharers),
+            copies=of_plan(plan.group("edp").size),
+            sequence_parallel=np.full(pp, plan.sequence_parallel),
+            gathers_keys=np.full(pp, plan.context == "all_gather"),
+            pp=of_plan(pp), chunks=np.array([len(each) for each in chunks], dtype=np.int64),
+            seq_len=of_plan(seq_len), micro_batch=of_plan(micro_batch),
+            layers=np.array(counts, dtype=np.int64), in_flight=np.array(flight, dtype=np.int64),
+            first=np.array(firsts), last=np.array(lasts),
+        )  # fmt: skip
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """The rows of several, one after the other."""
+        return Rows(
+            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Rows))
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a training library uses memory.
+
+    Attributes:
+        style: precision and kernels of layers.
+        recompute: none, selective, selective:<modules joined by +>, or full.
+        optimizer: its update rule.
+        gradient_bytes: of an accumulated gradient.
+        activation_offload, optimizer_offload: share that host memory holds.
+        in_place: products add their weight gradients to those of earlier micro-batches
+            themselves and hand autograd an unused tensor of the weight's shape, of which one is
+            kept for each shape (Megatron-LM's gradient accumulation fusion).
+        in_line: the device's memory has no caching allocator.
+        framework_bytes: of context and libraries.
+    """
+
+    style: Style = Style()
+    recompute: str = "none"
+    optimizer: str = "adamw"
+    gradient_bytes: int = 4
+    activation_offload: float = 0.0
+    optimizer_offload: float = 0.0
+    in_place: bool = True
+    in_line: bool = False
+    framework_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("activation_offload", "optimizer_offload"):
+            share = getattr(self, name)
+            if not 0.0 <= share <= 1.0:
+                raise SilicastError(f"{name} = {share}", field=name, hint="a share from 0 to 1")
+        if self.recompute != "full":
+            recomputed_parts(self.recompute)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes on each rank, shape (rows,).
+
+    Attributes:
+        parameters: that it holds, not bytes.
+        weights, gradients, optimizer: of them.
+        activations: kept for backward, of all passes in flight.
+        transient: what the worst moment of a backward pass adds.
+        buffers: of communication, and tensors of weights' shapes that a library keeps.
+        fragmentation: what the allocator keeps beyond what it handed out.
+        framework: context and libraries.
+    """
+
+    parameters: I64
+    weights: I64
+    gradients: I64
+    optimizer: I64
+    activations: I64
+    transient: I64
+    buffers: I64
+    fragmentation: I64
+    framework: I64
+
+    @property
+    def allocated(self) -> I64:
+        """What a framework reports as allocated at the worst moment."""
+        states = self.weights + self.gradients + self.optimizer
+        return states + self.activations + self.transient + self.buffers
+
+    @property
+    def total(self) -> I64:
+        """What a device must hold."""
+        return self.allocated + self.fragmentation + self.framework
+
+    def free(self, usable_bytes: float) -> I64:
+        """What is left of ``usable_bytes``; below zero: by how much it does not fit."""
+        return np.floor(usable_bytes - self.total).astype(np.int64)
+
+
+def plan_memory(
+    model: ModelConfig,
+    plan: TrainingPlan,
+    seq_len: int,
+    micro_batch: int,
+    micro_batches: int = 1 << 30,
+    rules: Rules = Rules(),
+    *,
+    chunks: Sequence[Bounds] = (),
+    in_flight: Sequence[int] = (),
+) -> RankMemory:
+    """Memory of each pipeline rank of one plan.
+
+    >>> from silicast.workload.models import find_model
+    >>> plan = TrainingPlan(tp=4, dp=16, zero=1, sequence_parallel=True)
+    >>> found = plan_memory(find_model("Llama-3.1-8B"), plan, 8192, 1)
+    >>> f"{found.total[0] / 1e9:.1f} GB"
+    '28.2 GB'
+    """
+    rows = Rows.of(
+        model, plan, seq_len, micro_batch, micro_batches, chunks=chunks, in_flight=in_flight
+    )
+    return rows_memory(model, rows, rules)
+
+
+def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankMemory:
+    """Memory of each row; each is computed as if it were alone, bit for bit."""
+    held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
+    states = _States(model, rows, rules, held)
+    passes = _Passes(model, rows, rules)
+    one = passes.kept()
+    kept = one * rows.in_flight / rows.chunks + passes.head()
+    worst = np.maximum(passes.worst(), states.after_layers() - one / rows.chunks)
+    activations = _whole(kept * (1.0 - rules.activation_offload))
+    transient = _whole(np.maximum(worst, 0.0))
+    coming = activations + transient
+    share = fragmentation_bytes(1 << 20) / (1 << 20)
+    lost = _whole(coming * (0.0 if rules.in_line else share))
+    return RankMemory(
+        parameters=held.dense + held.experts,
+        weights=_whole(states.weights()),
+        gradients=_whole(states.gradients()),
+        optimizer=_whole(states.optimizer()),
+        activations=activations,
+        transient=transient,
+        buffers=_whole(states.buffers() + passes.buffers()),
+        fragmentation=lost,
+        framework=np.full(len(rows.tp), rules.framework_bytes, dtype=np.int64),
+    )
+
+
+def usual_in_flight(plan: TrainingPlan, rank: int, micro_batches: int) -> int:
+    """Passes through one chunk that a pipeline rank keeps at most, under 1F1B or, with virtual
+    stages, its interleaved form (Narayanan et al. 2021, as Megatron-LM warms up).
+
+    >>> [usual_in_flight(TrainingPlan(pp=4), rank, 8) for rank in range(4)]
+    [4, 3, 2, 1]
+    >>> [usual_in_flight(TrainingPlan(pp=4, virtual_stages=2), rank, 8) for rank in range(4)]
+    [11, 9, 7, 5]
+    """
+    pp, chunks = plan.pp, plan.virtual_stages
+    if chunks == 1:
+        return min(pp - rank, micro_batches)
+    return min(2 * (pp - rank - 1) + (chunks - 1) * pp + 1, micro_batches * chunks)
+
+
+def dealt_chunks(layers: int, plan: TrainingPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Equal chunks of the layers, dealt out to the pipeline ranks in turns."""
+    if plan.chunks > layers:
+        raise SilicastError(
+            f"{plan.chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
+        )
+    bounds = stage_bounds(layers, plan.chunks)
+    return tuple(bounds[rank :: plan.pp] for rank in range(plan.pp))
+
+
+def _kind_counts(model: ModelConfig, chunks: Bounds) -> list[int]:
+    counts = dict.fromkeys(model.kinds, 0)
+    for first, last in chunks:
+        for kind, count in model.kind_counts(range(first, last)).items():
+            counts[kind] += count
+    return list(counts.values())
+
+
+def _whole(values: F64) -> I64:
+    return np.floor(values).astype(np.int64)
+
+
+@final
+class _States:
+    """What weights need, of each row."""
+
+    def __init__(self, model: ModelConfig, rows: Rows, rules: Rules, held: Held) -> None:
+        self.model, self.rows, self.rules, self.held = model, rows, rules, held
+        self.hidden = rules.style.precision.hidden_bytes
+        self.trains_all = rules.style.adapted is None
+
+    def _shared(self, dense: I64, experts: I64, stage: int) -> I64:
+        """Parameters of which a rank holds the states that ZeRO shares from ``stage`` on."""
+        sharded, rows = self.rows.zero >= stage, self.rows
+        found: I64 = -(-dense // np.where(sharded, rows.sharers, 1))
+        return found + -(-experts // np.where(sharded, rows.copies, 1))
+
+    def _trained(self) -> tuple[I64, I64]:
+        if self.trains_all:
+            return self.held.dense, self.held.experts
+        return self.held.adapters(self.rules.style), np.zeros_like(self.held.experts)
+
+    def weights(self) -> F64:
+        """Of all parameters, and of quantised products both orientations beside them."""
+        own = self._shared(self.held.dense, self.held.experts, 3) * float(self.hidden)
+        recipe = self.rules.style.precision.linear
+        if recipe.weight_bits < 8 * self.hidden:
+            own = own + self.held.products * (2.0 * recipe.activation_bits / 8.0)
+        if not self.trains_all:
+            own = own + self.held.adapters(self.rules.style) * float(self.hidden)
+        return own
+
+    def gradients(self) -> F64:
+        each = float(max(self.rules.gradient_bytes, self.hidden if self.hidden > 4 else 0))
+        return self._shared(*self._trained(), 2) * each
+
+    def optimizer(self) -> F64:
+        rules = self.rules
+        each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
+        kept = self._shared(*self._trained(), 1) * float(each)
+        return kept * (1.0 - rules.optimizer_offload)
+
+    def buffers(self) -> F64:
+        """Weights gathered for two layers at a time, gradients of one, and placeholders."""
+        rows, rules = self.rows, self.rules
+        layer = largest_layer(self.model, rows.layers, rows.tp, rows.ep, rows.etp)
+        found = np.where(rows.zero >= 3, layer * (2.0 * self.hidden), 0.0)
+        if not self.trains_all:
+            return found
+        found = found + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
+        if rules.in_place:
+            shapes = placeholders(self.model, rows.layers, rows.last, rows.tp, rows.etp)
+            found = found + np.where(rows.zero < 3, shapes * float(self.hidden), 0.0)
+        return found
+
+    def after_layers(self) -> F64:
+        """The embedding's gradient, written whole once its pass has given back the rest."""
+        if not self.trains_all or self.model.mel_bins:
+            return np.zeros(len(self.rows.tp))
+        width = self.model.embedding_width or self.model.hidden
+        table = -(-self.model.vocab // self.rows.tp) * width
+        return np.where(self.rows.first, table * float(self.hidden), 0.0)
+
+
+@final
+class _Passes:
+    """What passes through a rank's layers need, of each row."""
+
+    def __init__(self, model: ModelConfig, rows: Rows, rules: Rules) -> None:
+        self.model, self.rows, self.rules = model, rows, rules
+        self.hidden = float(rules.style.precision.hidden_bytes)
+        self.tokens = rows.micro_batch * rows.seq_len / rows.cp
+        self.between = np.where(rows.sequence_parallel, rows.tp, 1)
+        self.full = rules.recompute == "full"
+        self.again = frozenset() if self.full else recomputed_parts(rules.recompute)
+
+    def bytes_of(self, kind: LayerKind, tensor: Kept) -> F64:
+        """Of one tensor on one rank."""
+        rows, width = self.rows, float(tensor.width)
+        if tensor.over == "kv":
+            heads = np.maximum(tensor.heads // rows.tp, 1)
+            local = heads * (width / tensor.heads)
+        elif tensor.over == "all":
+            local = np.full(len(rows.tp), width)
+        elif tensor.over == "sequence":
+            local = width / self.between
+        elif tensor.over == "routed":
+            local = width * rows.etp / rows.tp
+        else:
+            local = width / rows.tp
+        if tensor.per_key:
+            seen = rows.seq_len
+            if kind.window:
+                seen = np.minimum(seen, kind.window)
+            local = local * seen
+        return self.tokens * local * (tensor.bits / 8.0)
+
+    def _remakes(self, tensor: Kept) -> bool:
+        return tensor.part != "input" if self.full else tensor.part in self.again
+
+    def kept(self) -> F64:
+        """Of one micro-batch through all of a rank's layers."""
+        found = np.zeros(len(self.rows.tp))
+        for place, kind in enumerate(self.model.kinds):
+            for tensor in kept_tensors(self.model, kind, self.rules.style):
+                if not self._remakes(tensor):
+                    found = found + self.rows.layers[:, place] * self.bytes_of(kind, tensor)
+        return found
+
+    def head(self) -> F64:
+        """The final norm's input and the head's, of the one micro-batch that is there."""
+        each = self.tokens * self.model.hidden * self.hidden / self.between
+        return np.where(self.rows.last, 2.0 * each, 0.0)
+
+    def worst(self) -> F64:
+        """A layer's gradients with what runs again for them, or the loss."""
+        rows = self.rows
+        found = np.zeros(len(rows.tp))
+        for place, kind in enumerate(self.model.kinds):
+            again = np.zeros(len(rows.tp))
+            for tensor in kept_tensors(self.model, kind, self.rules.style):
+                if self._remakes(tensor):
+                    again = again + self.bytes_of(kind, tensor)
+            for point in gradient_points(self.model, kind, self.rules.style):
+                size = again
+                for tensor in point:
+                    size = size + self.bytes_of(kind, tensor)
+                found = np.where(rows.layers[:, place] > 0, np.maximum(found, size), found)
+        logits = self.tokens * -(-self.model.vocab // rows.tp)
+        loss = np.where(rows.last, logits * (self.hidden + SOFTMAX_BYTES), 0.0)
+        if self.model.pooler:
+            return found
+        return np.maximum(found, loss)
+
+    def buffers(self) -> F64:
+        """Gathered tokens, keys and values of other ranks, and what the next stage sends."""
+        rows = self.rows
+        stream = self.tokens * self.model.hidden * self.hidden
+        gathered = np.where(rows.sequence_parallel & (rows.tp > 1), stream, 0.0)
+        received = np.where(rows.pp > 1, stream / self.between, 0.0)
+        widest = np.zeros(len(rows.tp))
+        for kind in self.model.kinds:
+            size = np.zeros(len(rows.tp))
+            for tensor in kept_tensors(self.model, kind, self.rules.style):
+                if tensor.name in ("keys", "values"):
+                    size = size + self.bytes_of(kind, tensor)
+            widest = np.maximum(widest, size)
+        copies = np.where(rows.gathers_keys, rows.cp, 2)
+        return gathered + received + np.where(rows.cp > 1, widest * copies, 0.0)
