@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
+
+from silicast.composition.program import GB
 from silicast.composition.training_step import TrainingStep
+from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
+from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.chunk import Rank
+from silicast.distributed.memory import Rows, Rules, RankMemory, rows_memory
+from silicast.distributed.memory_kept import Style
+from silicast.distributed.step import chunk_bounds, schedule_of
 
 LOWEST, HIGHEST = 0.7, 1.5
 """Of what is estimated (activations, what an allocator holds), the ends of the interval."""
@@ -40,6 +48,100 @@ def memory_of_one(found: TrainingStep, rank: Rank) -> RunMemory:
     parts = {name: getattr(memory, name) / 1e9 for name in names}
     usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
     return _memory(known, memory.total - known, usable, parts, found.recompute, memory.peak_node)
+
+
+def memory_of_many(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int) -> RunMemory:
+    """Of the rank of a pipeline that needs most."""
+    own, plan = rank.deployment, rank.plan
+    found = rank_memory(rank, micro_batches, optimizer, gradient_bits)
+    most = int(found.total.argmax())
+    names = (
+        "weights", "gradients", "optimizer", "activations", "transient", "buffers",
+        "fragmentation", "framework",
+    )  # fmt: skip
+    parts = {name: float(getattr(found, name)[most]) / GB for name in names}
+    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    states = float((found.weights + found.gradients + found.optimizer)[most])
+    where = f"pipeline rank {most}" if plan.pp > 1 else ""
+    return _memory(
+        states, float(found.total[most]) - states, usable, parts, recompute_of(rank), where
+    )
+
+
+def rank_memory(
+    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int
+) -> RankMemory:
+    """Memory of each pipeline rank."""
+    own, plan = rank.deployment, rank.plan
+    order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
+    bounds = chunk_bounds(own.model.layers, order.placement.stages)
+    chunks = [[bounds[stage] for stage in row] for row in order.placement.stage.tolist()]
+    rows = Rows.of(
+        own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, chunks=chunks,
+        in_flight=[int(each) for each in order.peak()],
+    )  # fmt: skip
+    return rows_memory(own.model, rows, _rules(rank, optimizer, gradient_bits, recompute_of(rank)))
+
+
+def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: Candidates) -> F64:
+    """Of the fullest rank of each plan, shape (n,): the first or the last of its pipeline."""
+    found = np.zeros(len(plans))
+    again = plans.column("recompute")
+    for number, name in enumerate(RECOMPUTES):
+        rows = np.flatnonzero(again == number)
+        if len(rows):
+            rules = _rules(rank, optimizer, gradient_bits, name)
+            found[rows] = _fullest(rank, plans.chosen(rows), rules)
+    return found
+
+
+def _fullest(rank: Rank, plans: Candidates, rules: Rules) -> F64:
+    model, count = rank.deployment.model, len(plans)
+    column = plans.column
+    tp, pp, virtual = column("tp"), column("pp"), column("virtual_stages")
+    ranks = column("cp") * column("dp")
+    own = -(-model.layers // pp)
+    kinds = np.array(list(model.kind_counts().values()), dtype=np.int64)
+    layers = -(-kinds[None, :] * own[:, None] // model.layers)
+    batches = plans.micro_batches
+    first_flight = np.where(
+        virtual == 1, np.minimum(pp, batches),
+        np.minimum(2 * (pp - 1) + (virtual - 1) * pp + 1, batches * virtual),
+    )  # fmt: skip
+    last_flight = np.where(
+        virtual == 1, 1, np.minimum((virtual - 1) * pp + 1, batches * virtual)
+    )
+    yes, no = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
+    seen: list[I64] = []
+    for first, last, flight in ((yes, pp == 1, first_flight), (no, yes, last_flight)):
+        rows = Rows(
+            tp=tp, cp=column("cp"), ep=column("ep"), etp=column("etp"), zero=column("zero"),
+            sharers=ranks, copies=tp * ranks // (column("ep") * column("etp")),
+            sequence_parallel=(tp > 1) & plans.space.sequence_parallel, gathers_keys=no, pp=pp,
+            chunks=virtual, seq_len=np.full(count, plans.space.seq_len),
+            micro_batch=column("micro_batch"), layers=layers, in_flight=flight, first=first,
+            last=last,
+        )  # fmt: skip
+        seen.append(rows_memory(model, rows, rules).total)
+    return np.maximum(*seen).astype(np.float64)
+
+
+def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Rules:
+    own, adapters = rank.deployment, rank.adapters
+    style = Style(
+        precision=own.precision, flash=rank.framework.attention == "fused",
+        adapted=None if adapters is None else adapters.products,
+        adapter_rank=0 if adapters is None else adapters.rank,
+    )  # fmt: skip
+    return Rules(
+        style=style, recompute=recompute, optimizer=optimizer, gradient_bytes=gradient_bits // 8,
+        in_line=own.machine.in_line, framework_bytes=round(own.machine.framework_gb * GB),
+    )  # fmt: skip
+
+
+def recompute_of(rank: Rank) -> str:
+    """What the rank's backward pass runs again."""
+    return "none" if rank.framework.training is None else rank.framework.training.recompute
 
 
 def _memory(

@@ -9,6 +9,7 @@ from typing import Any, cast, final, get_args
 from silicast.composition.deployment import Deployment
 from silicast.composition.program import ProgramPass
 from silicast.composition.training_step import (
+    LEAST_FIRST,
     Batch,
     TrainingStep,
     model_flops,
@@ -16,7 +17,7 @@ from silicast.composition.training_step import (
 )
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.prediction import Prediction, Quantity
+from silicast.core.prediction import Prediction
 from silicast.distributed.chunk import Rank
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.plan import TrainingPlan
@@ -24,7 +25,12 @@ from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
-from silicast.scenario.training_memory import RunMemory, memory_of_one
+from silicast.scenario.training_memory import (
+    RunMemory,
+    memory_of_many,
+    memory_of_one,
+    rank_memory,
+)
 from silicast.scenario.training_plans import overlap_of, training_plan_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
@@ -52,7 +58,7 @@ class TrainingRun:
         rank: what every rank runs.
         batch: of one data rank.
         one, many: the step of one device, or of several.
-        optimizer: its update rule.
+        optimizer: its update rule; overlap: what of the transfers is hidden.
         warnings: what was assumed.
     """
 
@@ -61,6 +67,7 @@ class TrainingRun:
     optimizer: str
     one: TrainingStep | None
     many: DistributedStep | None
+    overlap: Overlap
     warnings: tuple[str, ...]
 
     @property
@@ -83,7 +90,8 @@ class TrainingRun:
         """Of the rank that needs most."""
         if self.one is not None:
             return memory_of_one(self.one, self.rank)
-        return RunMemory(Quantity(0.0,0.0,0.0), {})
+        bits = self.overlap.gradient_bits
+        return memory_of_many(self.rank, self.batch.accumulation, self.optimizer, bits)
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -146,15 +154,24 @@ class Prepared:
                 rank.deployment, batch, self.optimizer, self.recompute, framework=rank.framework
             )
             return TrainingRun(
-                again(rank, one.recompute), batch, self.optimizer, one, None, self.warnings
-            )
+                again(rank, one.recompute), batch, self.optimizer, one, None, self.overlap,
+                self.warnings,
+            )  # fmt: skip
         rank = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        return TrainingRun(rank, batch, self.optimizer, None, many, self.warnings)
+        return TrainingRun(
+            rank, batch, self.optimizer, None, many, self.overlap, self.warnings
+        )
 
     def _fitting(self, micro_batches: int) -> Rank:
         """The rank with the least recomputation that fits, or with what is stated."""
-        return again(self.rank, self.recompute or "none")
+        own, bits = self.rank.deployment, self.overlap.gradient_bits
+        usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+        for each in (self.recompute,) if self.recompute is not None else LEAST_FIRST:
+            rank = again(self.rank, each)
+            if rank_memory(rank, micro_batches, self.optimizer, bits).total.max() <= usable:
+                break
+        return rank
 
 
 def again(rank: Rank, recompute: Recompute) -> Rank:

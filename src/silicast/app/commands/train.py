@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.app.console import watched
+from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
-from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
 
@@ -34,10 +34,23 @@ def train(
 
     from silicast.report.training import training_report
 
-    with watched("plans", 0, lambda: 0):
-        reply = predicted(scenario)
+    reply = _searched(scenario) if scenario["task"] == "plan" else predicted(scenario)
 
     def report(answer: dict[str, Any]) -> Any:
         return training_report(scenario, answer, tokens, price)
 
     return print_reply(reply, report, json=json, strict=strict)
+
+
+def _searched(scenario: Tree) -> Tree:
+    """The answer of a search, with a bar where it takes long."""
+    import msgspec
+
+    from silicast.scenario.answerers.plan import found_of
+    from silicast.scenario.decode import decode
+
+    ready = decode(scenario)
+    with progress("plans") as advance:
+        answer, _ = found_of(ready, lambda number, _: advance(number))
+    found: Tree = msgspec.to_builtins(answer)
+    return found

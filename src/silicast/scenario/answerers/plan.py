@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.distributed.candidates import FIELDS, RECOMPUTES, Space, candidates
+from silicast.core.numerics import F64
+from silicast.distributed.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
 from silicast.distributed.search import Finalist, Found, search, why_slower, words
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, not_yet, register
@@ -81,8 +82,13 @@ def found_of(
     )  # fmt: skip
     own = rank.deployment
     usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    bits = asked.overlap.gradient_bits
+
+    def needed(plans: Candidates) -> F64:
+        return needed_bytes(rank, asked.optimizer, bits, plans)
+
     found = search(
-        rank, legal, lambda plans: needed_bytes(asked, plans), usable, optimizer=asked.optimizer,
+        rank, legal, needed, usable, optimizer=asked.optimizer,
         overlap=asked.overlap, done=done,
     )  # fmt: skip
     best = found.finalists[0]
@@ -92,7 +98,7 @@ def found_of(
 def _run(asked: Prepared, best: Finalist) -> TrainingRun:
     batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
     return TrainingRun(
-        best.rank, batch, asked.optimizer, None, best.found, asked.warnings
+        best.rank, batch, asked.optimizer, None, best.found, asked.overlap, asked.warnings
     )
 
 
