@@ -55,12 +55,15 @@ class Exchanges:
         gathers_forward, gathers_backward: weights before a layer of that direction.
         sums: gradients behind each layer's backward pass.
         gradient_bits: in which they are summed.
+        beside_products: tensor ranks transfer tokens of the forward pass while the products that
+            they belong to run, piece by piece.
     """
 
     gathers_forward: bool = False
     gathers_backward: bool = False
     sums: bool = False
     gradient_bits: int = 32
+    beside_products: bool = False
 
 
 @final
@@ -120,7 +123,7 @@ class RankSpread:
 
     def _tensor(self, block: Block) -> Iterator[Node]:
         """The block with the transfers between tensor ranks in their places."""
-        shards = self.plan.sequence_parallel
+        shards, beside = self.plan.sequence_parallel, self.exchanges.beside_products
         inside: set[str] = set()
         gathers: dict[str, str] = {}
         instead: dict[str, tuple[str, ...]] = {}
@@ -149,13 +152,17 @@ class RankSpread:
                         gathers[source] = f"{source or block.name}_all_gather"
                         waits = (source,) if source else ()
                         yield self._hidden("all_gather", gathers[source], waits)
-                inputs = tuple(gathers.get(name, name) for name in inputs or ("",))
-                node = replace(node, inputs=inputs)
+                gathered = tuple(gathers.get(name, name) for name in inputs or ("",))
+                if beside:
+                    instead[node.name] = (node.name, *(n for n in gathered if n not in inputs))
+                else:
+                    node = replace(node, inputs=gathered)
             yield node
             if shards and self._is_partial(block.name, node):
                 scattered = f"{node.name}_reduce_scatter"
-                yield self._hidden("reduce_scatter", scattered, (node.name,))
-                instead[node.name] = (scattered,)
+                waits = node.inputs if beside else (node.name,)
+                yield self._hidden("reduce_scatter", scattered, waits)
+                instead[node.name] = (node.name, scattered) if beside else (scattered,)
             else:
                 inside.add(node.name)
 

@@ -172,14 +172,16 @@ class _Kinds:
 
     @staticmethod
     def of(rank: Rank, overlap: Overlap) -> _Kinds:
-        plan, bits = rank.plan, overlap.gradient_bits
-        if plan.zero == 3:
-            always = Exchanges(True, True, True, bits)
+        between = Exchanges(
+            gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor
+        )
+        if rank.plan.zero == 3:
+            always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
             return _Kinds(always, always, always)
-        gathers = plan.zero > 0 and overlap.weights
+        gathers = rank.plan.zero > 0 and overlap.weights
         return _Kinds(
-            Exchanges(gathers, gradient_bits=bits), Exchanges(gradient_bits=bits),
-            Exchanges(sums=overlap.gradients, gradient_bits=bits),
+            replace(between, gathers_forward=gathers), between,
+            replace(between, sums=overlap.gradients),
         )  # fmt: skip
 
 

@@ -22,10 +22,10 @@ from silicast.measurement.records import Columns
 from silicast.scenario.answerer import not_yet
 from silicast.scenario.answerers.graph import pass_of
 from silicast.scenario.answerers.inference import batch_deployment, lengths_of
-from silicast.scenario.answerers.training import step_of
 from silicast.scenario.decode import Scenario, load
 from silicast.scenario.kernel_table_of import kernel_table_of
 from silicast.scenario.resolve import device_of, evidence_of
+from silicast.scenario.training_runs import run_of
 from silicast.scenario.workloads import InferenceWorkload, TrainingWorkload
 from silicast.workload.op import Dim, Op, OpBatch
 
@@ -134,9 +134,10 @@ def _training(scenario: Scenario) -> Iterator[UsedKernel]:
     """Kernels of the passes; not the optimizer."""
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
-    found, _, batch, _ = step_of(scenario)
-    times = np.full(1, float(batch.accumulation))
-    yield from _of_steps(found.micro.model, found.micro.states, times)
+    found = run_of(scenario)
+    times = np.full(1, float(found.batch.accumulation))
+    for each in found.passes:
+        yield from _of_steps(each.model, each.states, times)
 
 
 def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[UsedKernel]:
