@@ -51,7 +51,8 @@ def _ring(
 ) -> Iterator[Node]:
     """Keys and values go around while each rank attends to those that it has.
 
-    A rank sees its own piece causally, and half of the pairs of every other rank's.
+    A rank sees its own piece causally, and half of the pairs of every other rank's: all keys of it
+    by half of its queries, or half of the keys by all.
     """
     own = seq_len // plan.cp
     size = batch * own * _width(node.op, keys=True) * element
@@ -67,7 +68,7 @@ def _ring(
         sent = f"{node.name}_keys_{number}"
         op = Op.make("send_recv", Variant(), bytes=size, gpus=2, stride=plan.tp)
         yield Node(sent, op, held, CONTEXT)
-        far = _sized(node.op, batch, own, max(own // 2, 1), causal=False)
+        far = _sized(node.op, batch, max(own // 2, 1), own, causal=False)
         yield replace(node, name=parts[number], op=far, inputs=(*node.inputs, sent))
         held = (sent,)
     merged = Op.make(
