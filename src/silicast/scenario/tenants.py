@@ -237,8 +237,10 @@ def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
             f"{len(found)} shares for {len(names)} pools", field="colocation.shares"
         )
     if min(found) <= 0.0 or sum(found) > 1.0 + ROUNDING:
+        nothing = [name for name, share in zip(names, found, strict=True) if share <= 0.0]
+        what = f"the share of {nothing[0]} is" if nothing else "shares add up to"
         raise SilicastError(
-            f"shares add up to {sum(found):g}",
+            f"{what} {min(found) if nothing else sum(found):g}",
             field="colocation.shares",
             hint="each above 0, together at most 1",
         )

@@ -86,6 +86,7 @@ def test_memory_is_split_by_share() -> None:
     [
         ("mps", [0.5, 0.6], {}, "colocation.shares", "add up to 1.1"),
         ("mps", [0.5], {}, "colocation.shares", "1 shares for 2 pools"),
+        ("mps", [0.5, 0.0], {}, "colocation.shares", "the share of code is 0"),
         ("mps", {"chat": 0.5, "cod": 0.5}, {}, "colocation.shares.cod", "no pool"),
         ("mps", {"chat": 0.5}, {}, "colocation.shares.code", "is missing"),
         ("mps", None, {"code": {"device": "A100"}}, "pools.code.device", "beside"),
