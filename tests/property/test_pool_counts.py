@@ -82,8 +82,13 @@ def exchangeable(draw: st.DrawFn) -> tuple[list[list[int]], list[float], list[in
     prices = [draw(st.sampled_from([0.0, 0.5, 1.0, 7.0, 100.0])) for _ in range(pools)]
     worth = [draw(st.integers(1, 9)) for _ in range(pools)]
     needed = draw(st.integers(1, 100))
-    return allowed, prices, worth, needed, needed + draw(st.integers(0, 10)), draw(
-        st.integers(3, 30)
+    return (
+        allowed,
+        prices,
+        worth,
+        needed,
+        needed + draw(st.integers(0, 10)),
+        draw(st.integers(3, 30)),
     )
 
 

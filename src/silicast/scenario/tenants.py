@@ -15,6 +15,7 @@ from silicast.composition.step_needs import StepNeeds
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
+from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
@@ -129,6 +130,13 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
             chosen = zip(pools, profiles, strict=True)
             said.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
     elif table.mode == "mps":
+        if not runs_on(device, known.mps.on):
+            raise SilicastError(
+                f"{device.name} has no mps: it is on {listed(known.mps.on)}",
+                kind="unsupported",
+                field="colocation.mode",
+                hint="time_slice",
+            )
         cores = [
             max(round(share * device.cores), 1) if stated else device.cores for share in shares
         ]

@@ -69,4 +69,6 @@ def with_model_error(value: float, pools: Sequence[Pool], least: float, most: fl
     physics = load_physics(energy.PHYSICS)
     known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
     spread = math.exp(Z90 * max(each["log_sd"] for each in known))
-    return Quantity(value, min(max(value / spread, least), value), max(min(value * spread, most), value))
+    return Quantity(
+        value, min(max(value / spread, least), value), max(min(value * spread, most), value)
+    )

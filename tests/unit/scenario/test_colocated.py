@@ -110,3 +110,11 @@ def test_parts_have_no_links() -> None:
     error = refused(scenario("mig", [3 / 7, 4 / 7], pools=pools))
     assert (error.kind, error.field) == ("unsupported", "pools.chat.parallel")
     answered(scenario("time_slice", pools=pools))
+
+
+def test_a_mode_is_refused_where_there_is_none() -> None:
+    pools = {name: {"device": "MI300X"} for name in ("chat", "code")}
+    error = refused(scenario("mps", pools=pools))
+    assert (error.kind, error.field) == ("unsupported", "colocation.mode")
+    assert "NVIDIA" in error.message
+    answered(scenario("time_slice", pools=pools))
