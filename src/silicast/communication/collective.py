@@ -20,6 +20,7 @@ from silicast.communication.selection import (
     Selection,
     constants_of,
     launches,
+    network_constants,
     sections,
     select,
     shipped_sections,
@@ -98,6 +99,7 @@ def collective_times(
     dtype: str = "bf16",
     version: str = "",
     *,
+    algorithm: str = "",
     physics: Physics | None = None,
     artefact: Artefact | None = None,
     learned: bool = True,
@@ -118,6 +120,7 @@ def collective_times(
             engine), or a library through which times hold the ranks' skew ("torch").
         dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
+        algorithm: the only one that the library may take, as by ``NCCL_ALGO``; "" = any.
         physics: constants; None = the shipped ones.
         artefact: of learned corrections on these constants; None = the shipped one with the
             shipped constants, and none with others.
@@ -138,7 +141,7 @@ def collective_times(
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
-    call = Call(op, topology, implementation, launch, dtype, version)
+    call = Call(op, topology, implementation, launch, dtype, version, algorithm)
     found = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
         return found
@@ -198,8 +201,9 @@ def _predicted(
 
 def _selected(call: Call, size: I64, constants: Sections) -> Selection:
     return select(
-        call.op, size, call.topology, constants, call.library, call.launch, call.dtype, call.version
-    )
+        call.op, size, call.topology, constants, call.library, call.launch, call.dtype,
+        call.version, call.forced, network_constants(call.topology),
+    )  # fmt: skip
 
 
 def _model(sections_of: Callable[[Device], Sections]) -> Model:

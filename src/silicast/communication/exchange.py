@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-import numpy as np
-
 from silicast.communication.algorithm import (
     AlgorithmTime,
     Collective,
@@ -13,7 +11,7 @@ from silicast.communication.algorithm import (
     Constants,
     register,
 )
-from silicast.communication.protocol import MICRO, fastest, protocol_time
+from silicast.communication.protocol import MICRO, Crossing, fastest, protocol_time
 from silicast.communication.ring import contention
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
@@ -48,18 +46,15 @@ class Exchange(CollectiveAlgorithm):
         n, local = topology.gpus, topology.local
         rate = topology.exchange_rate / contention(topology, constants)
         inside, kept = size * ((local - 1) / n), size * (1.0 / n)
-        extra = constants["network_step_us"] * MICRO if n > local else 0.0
-        within = fastest(
+        crossing = None
+        if topology.inter is not None:
+            crossing = Crossing(size * ((n - local) / n), topology.network_exchange_rate, 1)
+        return fastest(
             [
-                protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, extra_s=extra)
+                protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing)
                 for p in P2P
             ]
         )
-        if topology.inter is None:
-            return within
-        network = topology.network_exchange_rate * constants["network_efficiency"]
-        across = size * ((n - local) / n / network) + within.latency_s
-        return AlgorithmTime(np.maximum(within.time_s, across), within.latency_s)
 
 
 def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTime:

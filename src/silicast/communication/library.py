@@ -99,6 +99,20 @@ def choices(
     return [*found, *usual]
 
 
+def only(name: str, rules: list[Choice], op: Collective) -> list[Choice]:
+    """What is left of rules when the library is told which algorithm to run, as by ``NCCL_ALGO``.
+
+    Raises:
+        SilicastError: no rule has the algorithm.
+    """
+    for rule in rules:
+        mine = tuple(pair for pair in rule.candidates if pair[0] == name)
+        if mine:
+            return [Choice(UNLIMITED, mine)]
+    has = sorted({pair[0] for rule in rules for pair in rule.candidates})
+    raise unknown_name(f"no algorithm {name!r} for {op} here", "algorithm", ", ".join(has))
+
+
 def _holds(
     rule: CollectiveRule, op: Collective, topology: Topology, dtype: str, version: str
 ) -> bool:

@@ -13,7 +13,7 @@ from silicast.communication.algorithm import (
     register,
 )
 from silicast.communication.nvls import usual_switch_reduces
-from silicast.communication.protocol import MICRO, PROTOCOLS, fastest, protocol_time
+from silicast.communication.protocol import PROTOCOLS, Crossing, fastest, protocol_time
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -76,19 +76,19 @@ def _times(
     topology: Topology,
     constants: Constants,
 ) -> AlgorithmTime:
-    n = topology.gpus
-    hops = PASSES.get(op, 1) * (n - 1)
-    rate, network_hops = topology.rate / contention(topology, constants), 0
+    n, passes = topology.gpus, PASSES.get(op, 1)
+    steps = passes * (n - 1)
+    crossing = None
     if topology.inter is not None:
-        network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
-        network = topology.network_rate * topology.local
-        rate = min(rate, network * constants["network_efficiency"])
-    steps = hops - network_hops
+        # a piece passes n - 1 links of the ring, of which up to one a node leads to another
+        hops = passes * min(topology.nodes, n - 1)
+        steps -= hops
+        crossing = Crossing(traffic / topology.local, topology.network_rate, hops)
+    rate = topology.rate / contention(topology, constants)
     kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
-    extra = network_hops * constants["network_step_us"] * MICRO
     return fastest(
         [
-            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, extra_s=extra)
+            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, crossing=crossing)
             for p in protocols
         ]
     )

@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.hardware.cluster import Paths
-from silicast.hardware.device import UPLINK, Device, Link
+from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 
 Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
 
@@ -35,7 +35,8 @@ class Topology:
             peer of a 4-GPU board), "cube" (NVLinks to neighbours of a hybrid cube mesh, DGX-1),
             "bridge" (NVLinks between two or four), "pcie" (peers read each other), "host" (PCIe by
             way of host memory, as workstations do).
-        inter: network adapter of each device, bytes/s and direction; None within one node.
+        inter: network adapter of each device, bytes/s and direction, named by the kind of network
+            ("network" = not stated); None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
         uplink: one device's share of what joins pods, where participants are in several; its
             ``domain`` is the devices of a pod.
@@ -90,7 +91,7 @@ class Topology:
             fabric = "switch"  # alone in its node: no peer shares the link, the network joins them
         assumed = gpus > per_node and inter is None
         if assumed:
-            inter = Link("network", 0.78125 * _pcie(device).bandwidth_bytes_per_s)
+            inter = Link(NETWORK, 0.78125 * _pcie(device).bandwidth_bytes_per_s)
         uplink = device.links.get(UPLINK)
         if uplink is not None and gpus <= max(uplink.domain, per_node):
             uplink = None
@@ -119,6 +120,13 @@ class Topology:
     def nodes(self) -> int:
         """Nodes that hold participants."""
         return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def network(self) -> str:
+        """The kind of network between nodes ("infiniband"); "" where there is none, or it is not
+        stated.
+        """
+        return "" if self.inter is None or self.inter.name == NETWORK else self.inter.name
 
     @property
     def multicast(self) -> bool:
