@@ -30,7 +30,7 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
-from silicast.hardware.device import Device
+from silicast.hardware.device import NETWORK, Device
 from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
 from silicast.learning.artefact import Artefact
@@ -182,6 +182,7 @@ def _predicted(
     found = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
     shared = _shared(known.is_measured(architecture), topology, constants[""])
+    shared["network"] = math.hypot(shared["network"], between_log_sd(topology))
     own = _independent(found, topology, constants[""], launch)
     analytic = _with_interval(found, bound, shared, own, topology)
     if not learned or not known.is_measured(architecture):
@@ -349,8 +350,6 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     if topology.fabric in {"pcie", "host"}:
         fabric = "pcie" if topology.local == 2 else "shared_pcie"
     least = common[f"log_sd_{fabric}"]
-    if topology.inter is not None:
-        least = max(least, common["log_sd_network_between"])
     engine = max(least, common["log_sd_kernels"])
     table = np.array([least if name in usual_algorithms() else engine for name in found.names])
     own: F64 = table[found.picked]
@@ -378,6 +377,18 @@ def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, 
     return {"network": math.hypot(network, host), "device": device}
 
 
+def between_log_sd(topology: Topology) -> float:
+    """Log sd of the network between nodes: more of a kind, or of more nodes, than were measured."""
+    constants = network_constants(topology)
+    if not constants:
+        return 0.0
+    kind = "" if load_physics(NETWORK).is_measured(topology.network) else "_unmeasured"
+    beyond = max(math.log2(topology.nodes / constants["network_most_nodes"]), 0.0)
+    return math.hypot(
+        constants[f"network_log_sd{kind}"], constants["network_log_sd_doubling"] * beyond
+    )
+
+
 def _with_interval(
     found: Selection, bound: F64, shared: dict[str, float], own: F64, topology: Topology
 ) -> CollectiveTimes:
@@ -400,6 +411,14 @@ def network_warnings(topology: Topology) -> tuple[str, ...]:
     if topology.assumed_inter and topology.inter is not None:
         gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
         found.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
+    if topology.inter is not None:
+        known, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
+        if not topology.assumed_inter and not known.is_measured(topology.network):
+            kind = topology.network or "this network"
+            kinds = ", ".join(sorted(known.architectures))
+            found.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
+        if topology.nodes > most:
+            found.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
     if shares_pcie(topology) and not topology.paths:
         found.append(SHARED_PCIE)
     architecture = topology.device.architecture

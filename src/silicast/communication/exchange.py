@@ -12,7 +12,7 @@ from silicast.communication.algorithm import (
     register,
 )
 from silicast.communication.protocol import MICRO, Crossing, fastest, protocol_time
-from silicast.communication.ring import contention
+from silicast.communication.ring import contention, crowded
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -48,7 +48,10 @@ class Exchange(CollectiveAlgorithm):
         inside, kept = size * ((local - 1) / n), size * (1.0 / n)
         crossing = None
         if topology.inter is not None:
-            crossing = Crossing(size * ((n - local) / n), topology.network_exchange_rate, 1)
+            crossing = Crossing(
+                size * ((n - local) / n), topology.network_exchange_rate, 1,
+                share=crowded(topology, constants),
+            )  # fmt: skip
         return fastest(
             [
                 protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing)

@@ -31,17 +31,20 @@ class Crossing:
         rate: datasheet bytes/s of the adapter.
         hops: messages from node to node, one after the other.
         share: of the adapter's rate that the pattern of the algorithm reaches.
+        fill: share of the time of hops that pieces of a long message wait for each other. The best
+            pieces through h hops of latency l take 2 sqrt(h l t) longer than the stream t alone.
     """
 
     traffic: F64
     rate: float
     hops: float
     share: float = 1.0
+    fill: float = 0.0
 
     def latency_s(self, protocol: str, constants: Constants) -> float:
-        """Time of its hops: ``network_step_us``, ``network_<p>_us`` more by the protocol."""
-        own_us = constants.get(f"network_{protocol}_us", 0.0)
-        return self.hops * (constants["network_step_us"] + own_us) * MICRO
+        """Time of its hops: each takes ``network_step_us``, by the protocol several times over."""
+        times = constants.get(f"network_{protocol}_steps", 1.0)
+        return self.hops * constants["network_step_us"] * times * MICRO
 
     def stream_s(self, protocol: str, constants: Constants) -> F64:
         """Time of its bytes at the share ``network_efficiency`` of the rate; shape (n,)."""
@@ -78,12 +81,13 @@ def protocol_time(
     start_s = (base_us + steps * constants[f"{protocol}_step_us"]) * MICRO
     moved = traffic + kept * constants.get(f"{protocol}_local_copy", 0.0)
     stream = moved / (rate * constants[f"{protocol}_efficiency"])
-    fill_us = constants.get(f"{protocol}_fill_us", 0.0)
+    fill_s = constants.get(f"{protocol}_fill_us", 0.0) * MICRO
     if crossing is not None:
-        start_s += crossing.latency_s(protocol, constants)
+        hops_s = crossing.latency_s(protocol, constants)
+        start_s += hops_s
+        fill_s += crossing.fill * hops_s
         stream = np.maximum(stream, crossing.stream_s(protocol, constants))
-        fill_us += constants.get("network_fill_us", 0.0)
-    fill = stream * (fill_us * MICRO)
+    fill = stream * fill_s
     return AlgorithmTime(start_s + stream + np.sqrt(fill), start_s + 0.0 * traffic)
 
 

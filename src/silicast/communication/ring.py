@@ -83,7 +83,10 @@ def _times(
         # a piece passes n - 1 links of the ring, of which up to one a node leads to another
         hops = passes * min(topology.nodes, n - 1)
         steps -= hops
-        crossing = Crossing(traffic / topology.local, topology.network_rate, hops)
+        crossing = Crossing(
+            traffic / topology.local, topology.network_rate, hops,
+            share=crowded(topology, constants), fill=constants.get("network_ring_fill", 0.0),
+        )  # fmt: skip
     rate = topology.rate / contention(topology, constants)
     kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
     return fastest(
@@ -92,6 +95,14 @@ def _times(
             for p in protocols
         ]
     )
+
+
+def crowded(topology: Topology, constants: Constants) -> float:
+    """Share of an adapter's rate that is left where many nodes send at once, for paths collide, and
+    where one device alone feeds it.
+    """
+    alone = constants.get("network_alone", 1.0) if topology.local == 1 else 1.0
+    return alone * math.pow(constants.get("network_doubling", 1.0), topology.doublings)
 
 
 def contention(topology: Topology, constants: Constants) -> float:

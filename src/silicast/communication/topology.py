@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -202,6 +203,11 @@ class Topology:
             return rate
         pod = max(self.uplink.domain, self.gpus_per_node)
         return min(rate, self.uplink.bandwidth_bytes_per_s * pod / self.local)
+
+    @property
+    def doublings(self) -> float:
+        """How often nodes double from two to all; 0 within a node."""
+        return math.log2(max(self.nodes, 2)) - 1.0
 
     @property
     def network_exchange_rate(self) -> float:

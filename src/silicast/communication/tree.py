@@ -13,7 +13,7 @@ from silicast.communication.algorithm import (
 )
 from silicast.communication.nvls import NOT_ADDED, SwitchReduction
 from silicast.communication.protocol import PROTOCOLS, Crossing, fastest, protocol_time
-from silicast.communication.ring import contention
+from silicast.communication.ring import contention, crowded
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -41,8 +41,7 @@ class Tree(CollectiveAlgorithm):
     ) -> AlgorithmTime:
         """The fastest protocol; depth is the logarithm of the number of nodes."""
         rate = topology.rate / contention(topology, constants)
-        share = constants.get("network_tree_share", 1.0)
-        crossing = tree_crossing(size, topology, share)
+        crossing = tree_crossing(size, topology, constants)
         traffic = self.traffic(op, size, topology)
         steps = 2 * (topology.local - 1)
         return fastest(
@@ -76,7 +75,7 @@ class NvlsTree(SwitchReduction):
     ) -> AlgorithmTime:
         """One protocol; each level of the tree waits for a chunk of the level below."""
         traffic = self.traffic(op, size, topology)
-        crossing = tree_crossing(size, topology)
+        crossing = tree_crossing(size, topology, constants)
         depth = (topology.local - 1).bit_length()
         return protocol_time(
             "nvls", constants, traffic, 0.0 * traffic, rate=topology.rate, steps=depth,
@@ -84,7 +83,7 @@ class NvlsTree(SwitchReduction):
         )  # fmt: skip
 
 
-def tree_crossing(size: F64, topology: Topology, share: float = 1.0) -> Crossing | None:
+def tree_crossing(size: F64, topology: Topology, constants: Constants) -> Crossing | None:
     """What two binary trees between nodes send, each with half of the message.
 
     A node is inside one tree and a leaf of the other. Inside it sends one half up and one to each
@@ -94,4 +93,7 @@ def tree_crossing(size: F64, topology: Topology, share: float = 1.0) -> Crossing
         return None
     depth = (topology.nodes - 1).bit_length()
     sent = min(topology.nodes, 4) / 2.0
-    return Crossing(size * (sent / topology.local), topology.network_rate, 2 * depth, share)
+    return Crossing(
+        size * (sent / topology.local), topology.network_rate, 2 * depth,
+        share=crowded(topology, constants), fill=constants.get("network_tree_fill", 0.0),
+    )  # fmt: skip
