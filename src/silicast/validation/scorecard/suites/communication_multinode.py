@@ -57,6 +57,7 @@ def _scored(rows: MultinodeRows, found: F64, others: dict[str, F64]) -> Scored:
         p95=p95 * US, roofline=bound * US,
         baselines={name: values * US for name, values in others.items()},
         groups={
+            "device": rows.device,
             "provider": rows.provider,
             "network": kind,
             "operation": rows.op,
