@@ -26,11 +26,7 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior, Tables
 from silicast.communication.selection import select, shipped_sections
 from silicast.core.prediction import Z90
-from silicast.validation.scorecard.collectives_between import (
-    TABLE,
-    MultinodeRows,
-    read_multinode,
-)
+from silicast.validation.scorecard.collectives_between import TABLE, MultinodeRows, read_multinode
 from silicast.validation.scorecard.rows import Mask
 
 LEAST_BYTES = 4 << 10
@@ -48,10 +44,7 @@ COMMON: dict[str, Prior] = {
     "network_doubling": (0.98, 0.8, 1),
 }
 """Of all networks; protocols' steps start at the order of those in the library's own tuning."""
-OF_KIND: dict[str, Prior] = {
-    "network_step_us": (8, 1, 900),
-    "network_efficiency": (0.9, 0.3, 0.97),
-}
+OF_KIND: dict[str, Prior] = {"network_step_us": (8, 1, 900), "network_efficiency": (0.9, 0.3, 0.97)}
 FEW_NODES = 8
 PER_DOUBLING = (0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 

@@ -11,7 +11,7 @@ from silicast.communication.algorithm import (
     Constants,
     register,
 )
-from silicast.communication.protocol import MICRO, Crossing, fastest, protocol_time
+from silicast.communication.protocol import MICRO, Crossing, quickest_protocol
 from silicast.communication.ring import contention, crowded
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
@@ -46,18 +46,26 @@ class Exchange(CollectiveAlgorithm):
         n, local = topology.gpus, topology.local
         rate = topology.exchange_rate / contention(topology, constants)
         inside, kept = size * ((local - 1) / n), size * (1.0 / n)
+        if topology.torus:
+            inside = inside * hops_on(topology.torus)
         crossing = None
         if topology.inter is not None:
             crossing = Crossing(
                 size * ((n - local) / n), topology.network_exchange_rate, 1,
                 share=crowded(topology, constants),
             )  # fmt: skip
-        return fastest(
-            [
-                protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing)
-                for p in P2P
-            ]
+        return quickest_protocol(
+            constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
         )
+
+
+def hops_on(torus: tuple[int, ...]) -> float:
+    """How many links of the busiest dimension a message takes on average, the shorter way round.
+
+    >>> hops_on((4, 4, 4)), hops_on((2, 8))
+    (1.0, 2.0)
+    """
+    return max((side * side - side % 2) / (4.0 * side) for side in torus)
 
 
 def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTime:

@@ -7,6 +7,7 @@ the first, a long one the last; the model takes whichever is fastest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -89,6 +90,25 @@ def protocol_time(
         stream = np.maximum(stream, crossing.stream_s(protocol, constants))
     fill = stream * fill_s
     return AlgorithmTime(start_s + stream + np.sqrt(fill), start_s + 0.0 * traffic)
+
+
+def quickest_protocol(
+    constants: Constants,
+    traffic: F64,
+    kept: F64,
+    *,
+    rate: float,
+    steps: float,
+    crossing: Crossing | None = None,
+    protocols: Sequence[str] = PROTOCOLS,
+) -> AlgorithmTime:
+    """:func:`protocol_time` of whichever protocol is the fastest at each size."""
+    return fastest(
+        [
+            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, crossing=crossing)
+            for p in protocols
+        ]
+    )
 
 
 def fastest(candidates: list[AlgorithmTime]) -> AlgorithmTime:

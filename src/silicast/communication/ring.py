@@ -13,7 +13,7 @@ from silicast.communication.algorithm import (
     register,
 )
 from silicast.communication.nvls import usual_switch_reduces
-from silicast.communication.protocol import PROTOCOLS, Crossing, fastest, protocol_time
+from silicast.communication.protocol import PROTOCOLS, Crossing, quickest_protocol
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -83,18 +83,18 @@ def _times(
         # a piece passes n - 1 links of the ring, of which up to one a node leads to another
         hops = passes * min(topology.nodes, n - 1)
         steps -= hops
-        crossing = Crossing(
-            traffic / topology.local, topology.network_rate, hops,
-            share=crowded(topology, constants), fill=constants.get("network_ring_fill", 0.0),
-        )  # fmt: skip
+        crossing = ring_crossing(traffic / topology.local, hops, topology, constants)
     rate = topology.rate / contention(topology, constants)
     kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
-    return fastest(
-        [
-            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, crossing=crossing)
-            for p in protocols
-        ]
+    return quickest_protocol(
+        constants, traffic, kept, rate=rate, steps=steps, crossing=crossing, protocols=protocols
     )
+
+
+def ring_crossing(traffic: F64, hops: float, topology: Topology, constants: Constants) -> Crossing:
+    """What each adapter sends of a pattern whose pieces follow each other, as a ring's do."""
+    fill = constants.get("network_ring_fill", 0.0)
+    return Crossing(traffic, topology.network_rate, hops, crowded(topology, constants), fill)
 
 
 def crowded(topology: Topology, constants: Constants) -> float:
@@ -111,9 +111,10 @@ def contention(topology: Topology, constants: Constants) -> float:
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
     complexes, sockets or host memory. Some hosts have a path for every pair, on others all n/2 x
     n/2 pairs between their two halves take turns. A host that is not stated is taken at the
-    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns.
+    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns. On a torus
+    one ring has the links of one dimension.
     """
-    return math.pow(topology.turns, sharing(topology, constants))
+    return max(len(topology.torus), 1) * math.pow(topology.turns, sharing(topology, constants))
 
 
 def sharing(topology: Topology, constants: Constants) -> float:

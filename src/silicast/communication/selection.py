@@ -133,7 +133,7 @@ def select(
     bytes_ = size.astype(np.float64)
     rules = choices(library, op, topology, dtype, version)
     if forced:
-        rules = only(forced, rules, op)
+        rules = only(forced, rules, op, topology)
     if between:
         constants = {name: {**own, **between} for name, own in constants.items()}
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)

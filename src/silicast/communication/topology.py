@@ -44,6 +44,7 @@ class Topology:
         nvls: the usual library may let a switch reduce that can; engines turn that off.
         paths: of pairs of devices over the host's PCIe: "own" ones, "shared" ones, on which they
             take turns, or "": not stated.
+        torus: sides of a torus of the participants, whose links go to neighbours; () = none.
     """
 
     device: Device
@@ -56,6 +57,7 @@ class Topology:
     uplink: Link | None = None
     nvls: bool = True
     paths: Paths = ""
+    torus: tuple[int, ...] = ()
 
     @staticmethod
     def of(
@@ -67,6 +69,7 @@ class Topology:
         inter: Link | None = None,
         nvls: bool = True,
         paths: Paths = "",
+        torus: tuple[int, ...] = (),
     ) -> Topology:
         """The usual topology of ``gpus`` such devices.
 
@@ -80,13 +83,21 @@ class Topology:
                 (200 Gb/s on generation 4, 400 Gb/s on generation 5).
             nvls: False = without reductions in the switch by the usual library.
             paths: what the host's PCIe has for pairs of devices, where that is known.
+            torus: sides, in devices; their product is ``gpus``, and all are of one node.
 
         Raises:
-            SilicastError: ``gpus`` is below 1, or the device has no link to a peer.
+            SilicastError: ``gpus`` is below 1 or not what the torus holds, or the device has no
+                link to a peer.
         """
+        if torus and (math.prod(torus) != gpus or min(torus) < 1):
+            sides = " x ".join(map(str, torus))
+            raise SilicastError(
+                f"a torus of {sides} holds {math.prod(torus)} devices, not {gpus}",
+                field="torus", hint="sides whose product is the number of devices",
+            )  # fmt: skip
         if gpus < 1:
             raise SilicastError(f"{gpus} GPUs cannot communicate", field="gpus", hint="at least 1")
-        per_node = gpus_per_node or max(device.default_gpus_per_node, 1)
+        per_node = (gpus if torus else gpus_per_node) or max(device.default_gpus_per_node, 1)
         link, fabric = _intra(device, min(gpus, per_node), per_node, intra)
         if per_node == 1:
             fabric = "switch"  # alone in its node: no peer shares the link, the network joins them
@@ -97,7 +108,9 @@ class Topology:
         if uplink is not None and gpus <= max(uplink.domain, per_node):
             uplink = None
         between = inter if gpus > per_node else None
-        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink, nvls, paths)
+        return Topology(
+            device, gpus, per_node, link, fabric, between, assumed, uplink, nvls, paths, torus
+        )
 
     @property
     def section(self) -> str:

@@ -12,7 +12,7 @@ from silicast.communication.algorithm import (
     register,
 )
 from silicast.communication.nvls import NOT_ADDED, SwitchReduction
-from silicast.communication.protocol import PROTOCOLS, Crossing, fastest, protocol_time
+from silicast.communication.protocol import Crossing, protocol_time, quickest_protocol
 from silicast.communication.ring import contention, crowded
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
@@ -44,13 +44,9 @@ class Tree(CollectiveAlgorithm):
         crossing = tree_crossing(size, topology, constants)
         traffic = self.traffic(op, size, topology)
         steps = 2 * (topology.local - 1)
-        return fastest(
-            [
-                protocol_time(p, constants, traffic, 0.0 * size, rate=rate, steps=steps,
-                              crossing=crossing)
-                for p in PROTOCOLS
-            ]
-        )  # fmt: skip
+        return quickest_protocol(
+            constants, traffic, 0.0 * size, rate=rate, steps=steps, crossing=crossing
+        )
 
 
 @register
@@ -83,17 +79,20 @@ class NvlsTree(SwitchReduction):
         )  # fmt: skip
 
 
-def tree_crossing(size: F64, topology: Topology, constants: Constants) -> Crossing | None:
+def tree_crossing(
+    size: F64, topology: Topology, constants: Constants, share: float = 1.0
+) -> Crossing | None:
     """What two binary trees between nodes send, each with half of the message.
 
     A node is inside one tree and a leaf of the other. Inside it sends one half up and one to each
-    of two children, as a leaf one half up: twice the message from four nodes on.
+    of two children, as a leaf one half up: twice the message from four nodes on. A
+    ``share`` of one half goes down alone.
     """
     if topology.inter is None:
         return None
     depth = (topology.nodes - 1).bit_length()
     sent = min(topology.nodes, 4) / 2.0
     return Crossing(
-        size * (sent / topology.local), topology.network_rate, 2 * depth,
+        size * (share * sent / topology.local), topology.network_rate, share * 2 * depth,
         share=crowded(topology, constants), fill=constants.get("network_tree_fill", 0.0),
     )  # fmt: skip

@@ -105,7 +105,9 @@ def read_multinode(data: Path, *, least: int = 0) -> MultinodeRows:
     names = list(MultinodeRows.__dataclass_fields__)[:10]
     columns: dict[str, Any] = dict(zip(names, map(np.array, zip(*keys, strict=True)), strict=True))
     seconds = np.array([float(np.median(times)) for times in repeats])
-    spread = [(max(x) - min(x)) / 2 / float(np.median(x)) if len(x) > 1 else np.nan for x in repeats]
+    spread = [
+        (max(x) - min(x)) / 2 / float(np.median(x)) if len(x) > 1 else np.nan for x in repeats
+    ]
     return MultinodeRows(**columns, seconds=seconds, noise=np.array(spread))
 
 

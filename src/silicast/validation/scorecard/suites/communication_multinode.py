@@ -11,11 +11,7 @@ from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 from silicast.hardware.device import NETWORK
 from silicast.kernels.physics import replaced
-from silicast.validation.scorecard.collectives_between import (
-    TABLE,
-    MultinodeRows,
-    read_multinode,
-)
+from silicast.validation.scorecard.collectives_between import TABLE, MultinodeRows, read_multinode
 from silicast.validation.scorecard.held_out import constants_without
 from silicast.validation.scorecard.kernel_suite import ranges
 from silicast.validation.scorecard.rows import subsample
@@ -39,7 +35,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
             found[:, mine] = predict(left)
         share = float(np.median(wire(others) / others.seconds))
         constant[mine] = wire(left) / share
-        pairs = others.take(others.nodes == 2)  # noqa: PLR2004
+        pairs = others.take(others.nodes == 2)
         alpha, reached = _line(pairs.seconds, wire(pairs))
         two[mine] = alpha + wire(left) / reached
     return [_scored(rows, found, {"constant busbw": constant, "two nodes' line": two})]
