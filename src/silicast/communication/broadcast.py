@@ -35,7 +35,11 @@ class Binomial(CollectiveAlgorithm):
         return size * float((topology.gpus - 1).bit_length())
 
     def times(
-        self, op: Collective, size: F64, topology: Topology, constants: Constants
+        self,
+        op: Collective,  # noqa: ARG002
+        size: F64,
+        topology: Topology,
+        constants: Constants,
     ) -> AlgorithmTime:
         """Rounds between nodes first, one message of a node's adapter each, then inside."""
         rounds, hops = (topology.local - 1).bit_length(), (topology.nodes - 1).bit_length()

@@ -73,7 +73,8 @@ def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTi
     rate, share = topology.peer_rate, constants["single_efficiency"]
     latency_us = constants["base_us"] + constants["ll_step_us"]
     if topology.inter is not None:
-        rate, share = topology.network_message_rate, constants["network_efficiency"]
+        rate = topology.network_message_rate
+        share = constants["network_efficiency"] * constants.get("network_alone", 1.0)
         latency_us += constants["network_step_us"]
     start = 0.0 * size + latency_us * MICRO
     return AlgorithmTime(start + size / (rate * share), start)
