@@ -155,4 +155,4 @@ def test_devices_held_out_alone_keep_their_sisters() -> None:
         architecture = find_device(device).architecture
         own, whole = physics.constants(architecture), load_physics("communication")
         assert physics.is_measured(architecture)
-        assert own["nvlink.base_us"] != whole.constants(architecture)["nvlink.base_us"]
+        assert own != whole.constants(architecture)
