@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.collectives import Method, rounds_of
 from silicast.communication.flows.fabric import Fabric
 from silicast.communication.flows.fair_share import fair_rates
 from silicast.communication.flows.job import Job, Round
-from silicast.communication.flows.product import Dimension, Product, rail_cluster, torus
+from silicast.communication.flows.product import KINDS, Dimension, Product, rail_cluster, torus
 from silicast.communication.flows.simulation import simulate, slowdowns
 
 RATE, LATENCY = 50e9, 2e-6
-METHODS = [
+METHODS: list[tuple[str, Method]] = [
     ("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
     ("all_reduce", "halving_doubling"), ("all_reduce", "tree"), ("broadcast", "tree"),
     ("all_to_all", "direct"), ("all_gather", "direct"),
@@ -30,7 +30,7 @@ def fabrics(draw: st.DrawFn) -> Product:
     """Up to three small dimensions of any kind."""
     dimensions = []
     for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["switch", "ring", "full"]))
+        kind = draw(st.sampled_from(KINDS))
         size = draw(st.sampled_from([2, 3, 4]))
         pod = draw(st.sampled_from([0, 1, 2])) if kind == "switch" and size % 2 == 0 else 0
         rate = draw(st.sampled_from([10e9, 25e9, 400e9]))
@@ -164,7 +164,7 @@ def test_closed_forms_of_trees_and_exchanges(power: int, size: float) -> None:
     fabric = Product((Dimension("switch", n, RATE, LATENCY),))
     message = 2 * LATENCY + size / RATE
     share = (n - 1) / n * size / RATE
-    expected = {
+    expected: dict[tuple[str, Method], float] = {
         ("all_reduce", "tree"): 2 * power * message,
         ("broadcast", "tree"): power * message,
         ("all_reduce", "halving_doubling"): 2 * (power * 2 * LATENCY + share),
@@ -173,7 +173,7 @@ def test_closed_forms_of_trees_and_exchanges(power: int, size: float) -> None:
         ("all_reduce", "direct"): 2 * (2 * LATENCY + share),
     }
     for (op, method), seconds in expected.items():
-        job = Job("a", tuple(range(n)), rounds_of(op, method, n, size))  # type: ignore[arg-type]
+        job = Job("a", tuple(range(n)), rounds_of(op, method, n, size))
         assert simulate(fabric, [job]).end_s == pytest.approx(seconds, rel=1e-9)
 
 

@@ -90,7 +90,7 @@ def classes_of(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> Cla
     pairs = link_of[link[crossing]] * len(one_message) + message_of[every.routes.ways[crossing]]
     pair, count = np.unique(pairs, return_counts=True)
     ways = every.routes.ways
-    total = np.bincount(ways, latency[link], len(every.size))
+    total: F64 = np.bincount(ways, latency[link], len(every.size)).astype(np.float64)
     return Classes(
         round_of=every.round_of[one_message], sender=rank_of[every.sender[one_message]],
         receiver=rank_of[every.receiver[one_message]], size=every.size[one_message],
