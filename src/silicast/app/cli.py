@@ -30,7 +30,8 @@ HELP = (
 )
 
 PREDICT = (
-    "infer", "serve", "capacity", "graph", "compare", "explain", "diff", "kernel", "run", "batch",
+    "infer", "serve", "capacity", "collective", "graph", "compare", "explain", "diff", "kernel",
+    "run", "batch",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
