@@ -13,7 +13,7 @@ from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.models import model_from
 
-FILES = (".json", ".onnx", ".pt2")
+FILES = (".json", ".onnx", ".pt2", ".et")
 
 
 def graph(
@@ -37,7 +37,8 @@ def graph(
     """Predict one pass of a program or a model as a plain framework runs it.
 
     Args:
-        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), or a model.
+        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
+            trace (a folder of prefix.RANK.et, folder/prefix, or one file), or a model.
         device: catalog name, or path to a device file.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
@@ -53,7 +54,7 @@ def graph(
         json: print the answer as JSON instead of a table.
     """
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
-    is_file = program.endswith(FILES) and not program.endswith("config.json")
+    is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
     if not is_file:
         _check_model(program)
@@ -82,6 +83,16 @@ def graph(
     return print_reply(
         reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
     )
+
+
+def _is_program(name: str) -> bool:
+    """Whether it names a file, or a folder of traces, and no model."""
+    if name.endswith(FILES):
+        return not name.endswith("config.json")
+    from silicast.workload.chakra.files import is_chakra
+
+    path = Path(name)
+    return (path.is_dir() or "/" in name) and is_chakra(path)
 
 
 def _check_model(name: str) -> None:

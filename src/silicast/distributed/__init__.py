@@ -1,0 +1,1 @@
+"""Work of many devices: plans, schedules, and traces of what their ranks run."""
