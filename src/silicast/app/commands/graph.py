@@ -31,6 +31,7 @@ def graph(
     dtype: str | None = None,
     calibration: Calibrations = None,
     trace: TraceFile = None,
+    chakra: Path | None = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
@@ -50,6 +51,7 @@ def graph(
         dtype: format of a model's matrix products; left out, the checkpoint's.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
+        chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
@@ -77,12 +79,31 @@ def graph(
     reply = predicted(scenario)
     if reply["ok"]:
         write_trace(scenario, trace)
+        _write_chakra(scenario, chakra)
 
     from silicast.report.answers import answer_report
 
     return print_reply(
         reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
     )
+
+
+def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
+    if folder is None:
+        return
+    from silicast.app.console import warn
+    from silicast.distributed.trace_export import chakra_of
+    from silicast.scenario.answerers.graph import pass_of
+    from silicast.scenario.decode import decode
+    from silicast.scenario.program_file import is_execution_trace
+    from silicast.workload.chakra.files import write_chakra
+
+    asked = decode(scenario)
+    if is_execution_trace(asked):
+        raise SilicastError("the program is a Chakra trace already", field="--chakra")
+    trace = chakra_of(pass_of(asked).found)
+    write_chakra(trace, folder)
+    warn(f"{folder}: {len(trace.ranks)} ranks of {len(trace.ranks[0].nodes):,} nodes")
 
 
 def _is_program(name: str) -> bool:
