@@ -1,1 +1,1 @@
-"""Work of many devices: plans, schedules, and traces of what their ranks run."""
+"""Work that many devices share: pipeline schedules, and what makes their times spread."""
