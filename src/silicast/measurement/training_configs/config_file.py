@@ -177,7 +177,17 @@ class Fields:
     def unused(self) -> list[str]:
         """Names of stated fields that nothing asked for."""
         start = f"{self.place}." if self.place else ""
-        return [f"{start}{name}"[:_SHOWN] for name in self.values if name not in self.used]
+        return [
+            f"{start}{name}{_shown(value)}"[:_SHOWN]
+            for name, value in self.values.items()
+            if name not in self.used
+        ]
+
+
+def _shown(value: Any) -> str:
+    """A plain value behind its name."""
+    plain = isinstance(value, str | int | float) and value != ""
+    return f" = {str(value)[:30]}" if plain else ""
 
 
 def not_used(tables: Iterable[Fields]) -> list[str]:

@@ -105,6 +105,8 @@ def _dense(model: Decoder, made: dict[str, Any]) -> tuple[dict[str, Any], list[s
                "n_inner": model.intermediate, "activation_function": model.activation}  # fmt: skip
         if not model.biases:
             said.append("linear layers are taken with biases")
+        for name in ("intermediate_size", "num_key_value_heads", "hidden_act"):
+            made.pop(name)
         return made | own, said
     if model.position == "learned":
         said.append("learned positions beside grouped queries: rotary ones are assumed")
