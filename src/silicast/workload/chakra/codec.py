@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import final
 
 from silicast.workload.chakra import wire
@@ -36,10 +35,15 @@ _UNSIGNED = {"uint32": 32, "uint64": 64}
 
 @final
 class Reading:
-    """What was read of a file: values, which are bounded, and fields that were not understood."""
+    """What was read of a file: values, which are bounded, and fields that were not understood.
+
+    Attributes:
+        known: attributes by their bytes; most nodes of a trace have the same few.
+    """
 
     def __init__(self) -> None:
         self.values = self.skipped = 0
+        self.known: dict[bytes, Attribute] = {}
 
     def take(self, count: int = 1) -> None:
         """Counts values; a few bytes of a file must not become a heap of objects.
@@ -76,12 +80,17 @@ def decode_trace(data: bytes) -> RankTrace:
         read.take()
     if not spans:
         raise WireError("holds no message")
-    with _message(1):
-        version, metadata = _metadata(data, *spans[0], read)
-    nodes = []
-    for number, span in enumerate(spans[1:], 2):
-        with _message(number):
-            nodes.append(_node(data, *span, read))
+    nodes: list[ChakraNode] = []
+    version = ""
+    metadata: tuple[Attribute, ...] = ()
+    for number, span in enumerate(spans, 1):
+        try:
+            if number == 1:
+                version, metadata = _metadata(data, *span, read)
+            else:
+                nodes.append(_node(data, *span, read))
+        except WireError as error:
+            raise WireError(f"message {number}: {error}") from None
     return RankTrace(tuple(nodes), version, metadata, read.skipped)
 
 
@@ -92,14 +101,6 @@ def encode_trace(trace: RankTrace) -> bytes:
     )
     messages = (head, *map(_node_bytes, trace.nodes))
     return b"".join(wire.varint(len(each)) + each for each in messages)
-
-
-@contextmanager
-def _message(number: int) -> Iterator[None]:
-    try:
-        yield
-    except WireError as error:
-        raise WireError(f"message {number}: {error}") from None
 
 
 def _metadata(
@@ -160,15 +161,22 @@ def _operands(data: bytes, start: int, end: int, read: Reading) -> Operands:
 
 
 def _attribute(data: bytes, start: int, end: int, read: Reading) -> Attribute:
+    raw = data[start:end]
     read.take()
+    if raw not in read.known:
+        read.known[raw] = _new_attribute(data, start, end, read)
+    return read.known[raw]
+
+
+def _new_attribute(data: bytes, start: int, end: int, read: Reading) -> Attribute:
     texts, shown = {1: "", 2: ""}, "bytes"
     held: Value = b""
     for number, kind, value, after in wire.fields(data, start, end):
         if number in texts and kind == BYTES:
             texts[number] = _text(data, value, after)
         elif 3 <= number < 3 + 2 * len(KINDS):
-            place, is_list = divmod(number - 3, 2)
-            name = KINDS[place]
+            is_list = number % 2 == 0
+            name = KINDS[(number - 3) // 2]
             if is_list and kind == BYTES:
                 listed = _listed(data, value, after, name)
                 read.take(len(listed))

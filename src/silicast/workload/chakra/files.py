@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ def read_chakra(path: Path) -> ChakraTrace:
     files = _files(path)
     total = 0
     ranks: dict[int, RankTrace] = {}
+    known: dict[bytes, RankTrace] = {}  # ranks of one group run the same
     for rank, file in sorted(files.items()):
         try:
             size = file.stat().st_size
@@ -72,7 +74,11 @@ def read_chakra(path: Path) -> ChakraTrace:
                 raise over_limit(
                     f"larger than {limit >> 20} MiB", file=str(file), hint="record fewer steps"
                 )
-            ranks[rank] = decode_trace(file.read_bytes())
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).digest()
+            if digest not in known:
+                known[digest] = decode_trace(content)
+            ranks[rank] = known[digest]
         except OSError as error:
             message = f"cannot read: {error.strerror}"
             raise SilicastError(message, kind="io", file=str(file)) from None

@@ -33,6 +33,8 @@ def read_varint(data: bytes, place: int, end: int) -> tuple[int, int]:
     >>> read_varint(bytes([0xAC, 0x02]), 0, 2)
     (300, 2)
     """
+    if place < end and data[place] < 0x80:
+        return data[place], place + 1
     value = shift = 0
     for at in range(place, min(end, place + MAX_VARINT_BYTES)):
         byte = data[at]
