@@ -1,0 +1,1 @@
+"""Work that many devices share: pipeline schedules, and what makes their times spread."""
