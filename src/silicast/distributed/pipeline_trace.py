@@ -54,3 +54,29 @@ def _picoseconds(values: Any) -> I64:
         return np.asarray(values)
     rounded: I64 = np.rint(values * PICOSECONDS).astype(np.int64)
     return rounded
+
+
+def text_timeline(times: PipelineTimes, cell: float = 1.0) -> str:
+    """One line a rank, one column of four characters a ``cell`` of time; ``.`` = idle.
+
+    Actions are named by the first letter of their kind (Forward, Backward, Input gradient, Weight
+    gradient) and their micro-batch, those of later chunks in lower case; ``=`` goes on with one.
+
+    >>> from silicast.distributed.pipeline import Durations, pipeline_times
+    >>> from silicast.distributed.schedules.schedule import schedule
+    >>> order = schedule("1f1b").order(ranks=2, micro_batches=2)
+    >>> print(text_timeline(pipeline_times(order, Durations.equal(order.placement, 1, 1, 1))))
+    rank 0 F0  F1  .   .   B0  ==  .   B1  ==
+    rank 1 .   F0  B0  ==  F1  B1  ==  .   .
+    """
+    order, width = times.order, 4
+    lines = []
+    for rank in range(order.placement.ranks):
+        cells = ["."] * round(times.makespan / cell)
+        for i in range(order.first[rank], order.first[rank + 1]):
+            name = f"{KINDS[order.kind[i]][0].upper()}{order.micro_batch[i]}"
+            first, last = round(times.start[i] / cell), round(times.end[i] / cell)
+            cells[first:last] = ["=" * 2] * (last - first)
+            cells[first] = name.lower() if order.chunk[i] else name
+        lines.append(f"rank {rank} " + "".join(each.ljust(width) for each in cells).rstrip())
+    return "\n".join(lines)
