@@ -103,7 +103,7 @@ def test_times_obey_the_schedule(
 
 def test_memory_peaks_are_those_of_the_papers() -> None:
     def peak(name: str, chunks: int | None = None) -> list[float]:
-        return schedule(name).order(8, 32, chunks).peak().tolist()
+        return [float(each) for each in schedule(name).order(8, 32, chunks).peak()]
 
     assert peak("gpipe") == [32] * 8
     assert peak("1f1b") == [8 - rank for rank in range(8)]
