@@ -25,6 +25,8 @@ from silicast.core.numerics import F64, exp_fixed, log_fixed
 _LEAST, _MOST, _POINTS = -4.0, 36.0, 4001
 """Of the Gumbel variate: beyond lie a share of 1e-23 below and 1e-16 above."""
 _HALVINGS = 60
+_PIPELINES = 4096
+"""That are drawn at a time."""
 
 
 @final
@@ -205,7 +207,7 @@ def step_times(
 
     Args:
         makespan: of a pipeline whose ranks take so many times as long as usual: an array of shape
-            (ranks, n) to one of shape (n,), n = trials times replicas.
+            (ranks, n) to one of shape (n,), called for some thousand pipelines at a time.
         seed: of the random numbers; the same seed gives the same draws for any spread.
 
     >>> slow = step_times(lambda ranks: ranks.sum(axis=0), Layout(4, 8, 16), Spread(0.02))
@@ -215,7 +217,11 @@ def step_times(
     if trials < 1:
         raise SilicastError(f"is {trials}, expected at least 1", field="trials")
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
-    shape = (layout.ranks, trials * layout.replicas)
-    factors = spread.slowest(layout.group).sampled(shape, random)
-    slowest: F64 = makespan(factors).reshape(trials, layout.replicas).max(axis=1)
-    return slowest
+    group = spread.slowest(layout.group)
+    found = np.empty(trials)
+    block = max(_PIPELINES // layout.replicas, 1)
+    for first in range(0, trials, block):
+        part = found[first : first + block]
+        factors = group.sampled((layout.ranks, len(part) * layout.replicas), random)
+        part[:] = makespan(factors).reshape(len(part), layout.replicas).max(axis=1)
+    return found
