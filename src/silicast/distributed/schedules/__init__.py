@@ -1,0 +1,1 @@
+"""Pipeline schedules: in which order each rank runs its forward and backward passes."""

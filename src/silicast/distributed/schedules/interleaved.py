@@ -1,0 +1,56 @@
+"""Interleaved 1F1B: a rank holds several stages, so that a micro-batch reaches the end sooner."""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.distributed.schedules.order import BACKWARD, FORWARD, Action
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
+
+
+@register
+@final
+class Interleaved(PipelineSchedule):
+    """Bubble of 1F1B divided by the number of chunks; more micro-batches in flight."""
+
+    name = "interleaved"
+    chunks = None
+    source = (
+        "Narayanan et al. SC 2021, arXiv 2104.04473, section 2.2; order of Megatron-core's "
+        "forward_backward_pipelining_with_interleaving"
+    )
+
+    def refusal(self, ranks: int, micro_batches: int, chunks: int) -> str:
+        """Micro-batches come in groups of one a rank."""
+        if ranks > 1 and chunks > 1 and micro_batches % ranks:
+            return (
+                f"interleaved needs a multiple of {ranks} micro-batches, one a rank; "
+                f"there are {micro_batches}"
+            )
+        return ""
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b), of one of v chunks: 1/v of 1F1B's."""
+        return (ranks - 1) * (forward + input_gradient + weight_gradient)
+
+    def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
+        """A group of micro-batches passes all chunks of a rank before the next group begins."""
+        group = min(ranks, micro_batches)
+        passes = [
+            (i, chunk)
+            for begin in range(0, micro_batches, group)
+            for chunk in range(chunks)
+            for i in range(begin, min(begin + group, micro_batches))
+        ]
+        forward: list[Action] = [(FORWARD, i, chunk) for i, chunk in passes]
+        backward: list[Action] = [(BACKWARD, i, chunks - 1 - chunk) for i, chunk in passes]
+        ahead = ranks - rank - 1
+        if chunks > 1:
+            ahead = 2 * ahead + (chunks - 1) * group
+        ahead = min(ahead, len(passes))
+        found = forward[:ahead]
+        for pair in zip(forward[ahead:], backward, strict=False):
+            found += pair
+        return found + backward[len(passes) - ahead :]

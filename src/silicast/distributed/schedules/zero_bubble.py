@@ -1,0 +1,61 @@
+"""Zero-bubble schedules: weight gradients fill the time in which a rank would wait."""
+
+from __future__ import annotations
+
+from typing import final
+
+from silicast.distributed.schedules.order import FORWARD, INPUT, WEIGHT, Action
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
+
+
+@register
+@final
+class ZeroBubbleH1(PipelineSchedule):
+    """The memory of 1F1B; rank r puts off r weight gradients to the end."""
+
+    name = "zb_h1"
+    splits_backward = True
+    source = "Qi et al. 2023, arXiv 2401.10241, section 2.1 and figure 3"
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b - w), b without w."""
+        return (ranks - 1) * (forward + input_gradient - weight_gradient)
+
+    def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
+        """As many micro-batches ahead as 1F1B."""
+        return _put_off(ranks - rank, rank, micro_batches)
+
+
+@register
+@final
+class ZeroBubbleH2(PipelineSchedule):
+    """Nearly twice the memory of 1F1B; rank r puts off 2 r weight gradients to the end."""
+
+    name = "zb_h2"
+    splits_backward = True
+    source = "Qi et al. 2023, arXiv 2401.10241, section 2.2 and figure 3"
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b - 2 w), b without w; the last rank ends (p - 1) f later than the first."""
+        return (ranks - 1) * (forward + input_gradient - 2 * weight_gradient)
+
+    def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
+        """As many micro-batches ahead as fill the time until the first gradient comes."""
+        return _put_off(2 * (ranks - rank) - 1, 2 * rank, micro_batches)
+
+
+def _put_off(ahead: int, late: int, micro_batches: int) -> list[Action]:
+    """``ahead`` forward passes, then pairs; weight gradients ``late`` behind the input's."""
+    ahead = min(ahead, micro_batches)
+    found: list[Action] = [(FORWARD, i, 0) for i in range(ahead)]
+    for i in range(micro_batches):
+        found.append((INPUT, i, 0))
+        if i >= late:
+            found.append((WEIGHT, i - late, 0))
+        if ahead + i < micro_batches:
+            found.append((FORWARD, ahead + i, 0))
+    return found + [(WEIGHT, i, 0) for i in range(max(micro_batches - late, 0), micro_batches)]
