@@ -26,6 +26,7 @@ FOLDERS: Mapping[str, Path] = {
     "learned": CATALOG / "learned",
     "held_out": held_out.FOLDER,
     "held_out_sizes": held_out.SHORT.parent,
+    "held_out_devices": held_out.OF_DEVICES.parent,
 }
 CARDS_OF_HELD_OUT = held_out.FOLDER.with_name("held_out_provenance.json")
 """Files of held-out constants have no card: their provenance stands here, by name."""

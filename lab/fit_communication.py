@@ -9,7 +9,8 @@ device (by a hash of device, operation, participants and size) stay unseen by al
 third of them under constants of the other two.
 
 The suite holds out: for each architecture the constants that it would get without its rows
-(held_out/communication.json of the scorecard), and constants and trees without any message of more
+(held_out/communication.json of the scorecard), for devices with sisters those without the device
+(held_out_devices/), and constants and trees without any message of more
 than an eighth of the largest measured (held_out_sizes/). The doubt that an octave beyond adds
 (``log_sd_per_octave``) is estimated from long messages of the fitted half under the latter.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,7 @@ from silicast.validation.scorecard.collectives import (
     read_collectives,
     train_on,
 )
-from silicast.validation.scorecard.held_out import SHORT
+from silicast.validation.scorecard.held_out import OF_DEVICES, SHORT
 from silicast.validation.scorecard.rows import Mask
 from silicast.validation.scorecard.suites.communication import predict as predicted
 
@@ -93,13 +94,17 @@ def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int 
 
 
 def fit_all(
-    rows: CollectiveRows, default: Constants, *, verbose: bool = False, without: str = ""
+    rows: CollectiveRows,
+    default: Constants,
+    *,
+    verbose: bool = False,
+    among: Collection[str] = tuple(FITTED),
 ) -> Tables:
-    """Constants of every architecture, stage by stage, but for the one left out."""
-    found: Tables = {name: {} for name in FITTED if name != without}
+    """Constants of some architectures, stage by stage."""
+    found: Tables = {name: {} for name in FITTED if name in among}
     for stage in stages():
         for architecture in stage.architectures:
-            if architecture == without:
+            if architecture not in among:
                 continue
             mine = rows.fitted & np.isin(rows.device, FITTED[architecture]) & stage.select(rows)
             chosen = rows.take(mine)
@@ -158,6 +163,8 @@ def means(found: Tables, default: Constants) -> Constants:
     return result
 
 
+SISTERS = ("hopper", "blackwell")
+"""Architectures of which several devices have the same link: one of them can be left out alone."""
 FALLBACK = {"volta": "ampere"}
 
 
@@ -291,6 +298,19 @@ def write_short(rows: CollectiveRows, old: Constants) -> float:
     return found
 
 
+def write_devices(rows: CollectiveRows, found: Tables, old: Constants) -> None:
+    """Writes constants without each device whose architecture and link another one has."""
+    bodies = {}
+    for architecture, devices in FITTED.items():
+        for device in devices if architecture in SISTERS else ():
+            left = rows.take(rows.device != device)
+            own = fit_all(left, old, among=[architecture])
+            table = table_of({**found, **own}, old)
+            known = {**table.default, **widths(old)}
+            bodies[device] = fitting.body(known, table.architectures, table.fallback)
+    fitting.write(OF_DEVICES, bodies)
+
+
 def per_octave(rows: CollectiveRows, physics: Physics, artefact: Artefact) -> float:
     """The least of a few values under which nine in ten rows lie in their 90 % interval; never 0,
     for nothing was measured beyond.
@@ -320,8 +340,8 @@ class Communication(Fitter[CollectiveRows]):
         "other two thirds. Scores: the other half, without learned corrections."
     )
     notes = (
-        "network_efficiency and network_step_us rest on one H100 pair across nodes (36 of "
-        "50 GB/s) and are no fit, nor is nvls_step_us (only groups of 8 are measured)."
+        "nvls_step_us is no fit (only groups of 8 are measured). Networks between nodes have "
+        "constants of their own (network.json), which replace those named network_ here."
     )
 
     def rows(self, data: Path) -> CollectiveRows:
@@ -338,6 +358,7 @@ class Communication(Fitter[CollectiveRows]):
             "log_sd_device_unmeasured": architecture_spread(fitted, found, old),
         }
         known = {**table.default, **own}
+        write_devices(fitted, found, old)
         doubt = {"log_sd_per_octave": write_short(rows, known)}
         return fitting.body({**known, **doubt}, table.architectures, table.fallback)
 
@@ -354,7 +375,8 @@ class Communication(Fitter[CollectiveRows]):
     def without(self, rows: CollectiveRows, architecture: str, body: Body) -> Body:
         """With the spread of an unmeasured device, estimated from the other architectures."""
         fitted, old = rows.take(rows.fitted), body["default"]
-        found = fit_all(fitted, old, without=architecture)
+        others = [name for name in FITTED if name != architecture]
+        found = fit_all(fitted, old, among=others)
         spread = architecture_spread(fitted, found, old)
         own = {**widths(old), "log_sd_device_unmeasured": spread}
         table = table_of(found, old)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
+from silicast.kernels.physics import load_physics
 from silicast.validation.scorecard.collectives import LONG, read_collectives
-from silicast.validation.scorecard.held_out import constants_without, held_out
+from silicast.validation.scorecard.collectives_between import read_multinode
+from silicast.validation.scorecard.held_out import collectives_without, constants_without, held_out
 from silicast.validation.scorecard.suite import Scored, suites
 
 
@@ -66,7 +68,7 @@ def test_every_device_beats_the_baselines(scored: Scored) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("metric", ["latency_us", "long_us", "unmeasured_us"])
+@pytest.mark.parametrize("metric", ["latency_us", "long_us", "unseen_device_us", "unmeasured_us"])
 def test_intervals_hold_what_they_promise(metrics: dict[str, Scored], metric: str) -> None:
     assert 0.84 <= coverage(metrics[metric]) <= 0.97
 
@@ -111,3 +113,46 @@ def test_constants_held_out_know_nothing_of_their_architecture() -> None:
     assert {find_device(name).architecture for name in ("A100", "H200", "GB200", "L40S")} == set(
         bodies
     )
+
+
+@pytest.fixture(scope="module")
+def between(data: Path) -> Scored:
+    return suites()["collectives-multinode"].score(data)[0]
+
+
+@pytest.mark.data
+def test_a_provider_that_was_held_out_is_near_and_beats_every_line(between: Scored) -> None:
+    every = np.ones(len(between.measured), dtype=bool)
+    off = np.abs(between.estimate / between.measured - 1.0)
+    assert float(np.median(off)) <= 0.20
+    assert float(np.mean(off)) <= 0.30
+    for line in between.baselines.values():
+        assert mape(between, between.estimate, every) < mape(between, line, every)
+    assert 0.84 <= coverage(between) <= 0.97
+    assert between.roofline is not None
+    assert (between.roofline < between.measured).all()
+
+
+@pytest.mark.data
+def test_nodes_are_told_from_devices_and_repeats_count_once(data: Path) -> None:
+    rows = read_multinode(data)
+    assert (rows.nodes > 1).all()
+    keys = list(zip(rows.run, rows.device, rows.op, rows.gpus, rows.forced, rows.size,
+                    rows.network, strict=True))  # fmt: skip
+    assert len(set(keys)) == len(keys)
+    assert set(rows.forced) == {"", "ring", "tree"}
+    assert set(rows.nodes[rows.provider == "BSC"]) == {4, 8, 16, 32, 64}
+
+
+def test_networks_held_out_know_nothing_of_kinds_that_only_their_provider_has() -> None:
+    assert not constants_without("network", "AWS").is_measured("efa")
+    assert not constants_without("network", "GCP").is_measured("tcpx")
+    assert constants_without("network", "Nebius").is_measured("infiniband")
+
+
+def test_devices_held_out_alone_keep_their_sisters() -> None:
+    for device, physics in collectives_without().items():
+        architecture = find_device(device).architecture
+        own, whole = physics.constants(architecture), load_physics("communication")
+        assert physics.is_measured(architecture)
+        assert own != whole.constants(architecture)

@@ -30,8 +30,8 @@ HELP = (
 )
 
 PREDICT = (
-    "infer", "serve", "train", "capacity", "graph", "compare", "explain", "diff", "kernel", "run",
-    "batch",
+    "infer", "serve", "train", "capacity", "collective", "graph", "compare", "explain", "diff",
+    "kernel", "run", "batch",
 )  # fmt: skip
 CATALOG = (
     "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",

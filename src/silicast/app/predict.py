@@ -62,7 +62,7 @@ def print_reply(
         SilicastError: the scenario was refused and no JSON was asked for, or ``strict``.
     """
     if strict:
-        _require_measured(reply)
+        require_measured(reply)
     if json:
         write_json(reply)
     elif reply["ok"]:
@@ -86,7 +86,8 @@ def refused(reply: Tree, file: Path | None = None) -> SilicastError:
     )  # fmt: skip
 
 
-def _require_measured(reply: Tree) -> None:
+def require_measured(reply: Tree) -> None:
+    """Refuses an answer outside measured ground, with what it lies outside of."""
     if reply["ok"] and reply["domain"] != "in":
         reasons = "; ".join(reply["warnings"]) or "no measurements near it"
         raise unsupported(

@@ -33,7 +33,8 @@ def swept(
     Raises:
         SilicastError: a flag that does not go with a sweep, or no load can be answered.
     """
-    from silicast.report.load_curve import check_plot, curve_report, write_plot
+    from silicast.report.load_curve import curve_report, write_plot
+    from silicast.report.plot_file import check_plot
     from silicast.scenario.load_sweep import EXAMPLE, Loads
 
     if sweep is None:

@@ -44,7 +44,7 @@ class CollectiveAlgorithm(ABC):
     """One way to carry out a collective.
 
     Class attributes:
-        name: "ring", "tree", "nvls", "one_shot", "two_shot", "exchange".
+        name: "ring", "tree", "nvls", "one_shot", "two_shot", "exchange", "halving_doubling".
         not_added: formats that it does not reduce.
     """
 

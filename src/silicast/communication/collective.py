@@ -20,6 +20,7 @@ from silicast.communication.selection import (
     Selection,
     constants_of,
     launches,
+    network_constants,
     sections,
     select,
     shipped_sections,
@@ -29,7 +30,7 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
-from silicast.hardware.device import Device
+from silicast.hardware.device import NETWORK, Device
 from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
 from silicast.learning.artefact import Artefact
@@ -98,6 +99,7 @@ def collective_times(
     dtype: str = "bf16",
     version: str = "",
     *,
+    algorithm: str = "",
     physics: Physics | None = None,
     artefact: Artefact | None = None,
     learned: bool = True,
@@ -118,6 +120,7 @@ def collective_times(
             engine), or a library through which times hold the ranks' skew ("torch").
         dtype: element format; the switch cannot add integers.
         version: of the library, "" = the kernels that most of its releases have.
+        algorithm: the only one that the library may take, as by ``NCCL_ALGO``; "" = any.
         physics: constants; None = the shipped ones.
         artefact: of learned corrections on these constants; None = the shipped one with the
             shipped constants, and none with others.
@@ -138,7 +141,7 @@ def collective_times(
     _check(op, size, gpus, topology, launch)
     if gpus == 1 or len(size) == 0:
         return _nothing(len(size))
-    call = Call(op, topology, implementation, launch, dtype, version)
+    call = Call(op, topology, implementation, launch, dtype, version, algorithm)
     found = _predicted(call, size, physics, artefact, learned=learned)
     if not measured:
         return found
@@ -179,6 +182,7 @@ def _predicted(
     found = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
     shared = _shared(known.is_measured(architecture), topology, constants[""])
+    shared["network"] = math.hypot(shared["network"], between_log_sd(topology))
     own = _independent(found, topology, constants[""], launch)
     analytic = _with_interval(found, bound, shared, own, topology)
     if not learned or not known.is_measured(architecture):
@@ -198,8 +202,9 @@ def _predicted(
 
 def _selected(call: Call, size: I64, constants: Sections) -> Selection:
     return select(
-        call.op, size, call.topology, constants, call.library, call.launch, call.dtype, call.version
-    )
+        call.op, size, call.topology, constants, call.library, call.launch, call.dtype,
+        call.version, call.forced, network_constants(call.topology),
+    )  # fmt: skip
 
 
 def _model(sections_of: Callable[[Device], Sections]) -> Model:
@@ -345,8 +350,6 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     if topology.fabric in {"pcie", "host"}:
         fabric = "pcie" if topology.local == 2 else "shared_pcie"
     least = common[f"log_sd_{fabric}"]
-    if topology.inter is not None:
-        least = max(least, common["log_sd_network_between"])
     engine = max(least, common["log_sd_kernels"])
     table = np.array([least if name in usual_algorithms() else engine for name in found.names])
     own: F64 = table[found.picked]
@@ -374,6 +377,18 @@ def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, 
     return {"network": math.hypot(network, host), "device": device}
 
 
+def between_log_sd(topology: Topology) -> float:
+    """Log sd of the network between nodes: more of a kind, or of more nodes, than were measured."""
+    constants = network_constants(topology)
+    if not constants:
+        return 0.0
+    kind = "" if load_physics(NETWORK).is_measured(topology.network) else "_unmeasured"
+    beyond = max(math.log2(topology.nodes / constants["network_most_nodes"]), 0.0)
+    return math.hypot(
+        constants[f"network_log_sd{kind}"], constants["network_log_sd_doubling"] * beyond
+    )
+
+
 def _with_interval(
     found: Selection, bound: F64, shared: dict[str, float], own: F64, topology: Topology
 ) -> CollectiveTimes:
@@ -396,6 +411,14 @@ def network_warnings(topology: Topology) -> tuple[str, ...]:
     if topology.assumed_inter and topology.inter is not None:
         gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
         found.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
+    if topology.inter is not None:
+        known, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
+        if not topology.assumed_inter and not known.is_measured(topology.network):
+            kind = topology.network or "this network"
+            kinds = ", ".join(sorted(known.architectures))
+            found.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
+        if topology.nodes > most:
+            found.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
     if shares_pcie(topology) and not topology.paths:
         found.append(SHARED_PCIE)
     architecture = topology.device.architecture

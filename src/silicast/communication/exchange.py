@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-import numpy as np
-
 from silicast.communication.algorithm import (
     AlgorithmTime,
     Collective,
@@ -13,8 +11,8 @@ from silicast.communication.algorithm import (
     Constants,
     register,
 )
-from silicast.communication.protocol import MICRO, fastest, protocol_time
-from silicast.communication.ring import contention
+from silicast.communication.protocol import MICRO, Crossing, quickest_protocol
+from silicast.communication.ring import contention, crowded
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -48,18 +46,26 @@ class Exchange(CollectiveAlgorithm):
         n, local = topology.gpus, topology.local
         rate = topology.exchange_rate / contention(topology, constants)
         inside, kept = size * ((local - 1) / n), size * (1.0 / n)
-        extra = constants["network_step_us"] * MICRO if n > local else 0.0
-        within = fastest(
-            [
-                protocol_time(p, constants, inside, kept, rate=rate, steps=n - 1, extra_s=extra)
-                for p in P2P
-            ]
+        if topology.torus:
+            inside = inside * hops_on(topology.torus)
+        crossing = None
+        if topology.inter is not None:
+            crossing = Crossing(
+                size * ((n - local) / n), topology.network_exchange_rate, 1,
+                share=crowded(topology, constants),
+            )  # fmt: skip
+        return quickest_protocol(
+            constants, inside, kept, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
         )
-        if topology.inter is None:
-            return within
-        network = topology.network_exchange_rate * constants["network_efficiency"]
-        across = size * ((n - local) / n / network) + within.latency_s
-        return AlgorithmTime(np.maximum(within.time_s, across), within.latency_s)
+
+
+def hops_on(torus: tuple[int, ...]) -> float:
+    """How many links of the busiest dimension a message takes on average, the shorter way round.
+
+    >>> hops_on((4, 4, 4)), hops_on((2, 8))
+    (1.0, 2.0)
+    """
+    return max((side * side - side % 2) / (4.0 * side) for side in torus)
 
 
 def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTime:
@@ -67,7 +73,8 @@ def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTi
     rate, share = topology.peer_rate, constants["single_efficiency"]
     latency_us = constants["base_us"] + constants["ll_step_us"]
     if topology.inter is not None:
-        rate, share = topology.network_message_rate, constants["network_efficiency"]
+        rate = topology.network_message_rate
+        share = constants["network_efficiency"] * constants.get("network_alone", 1.0)
         latency_us += constants["network_step_us"]
     start = 0.0 * size + latency_us * MICRO
     return AlgorithmTime(start + size / (rate * share), start)

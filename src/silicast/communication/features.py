@@ -54,6 +54,7 @@ class Call:
 
     Attributes:
         library, version: of the implementation; "" = the usual library, and no stated release.
+        forced: the only algorithm that the library may take; "" = any.
     """
 
     op: Collective
@@ -62,6 +63,7 @@ class Call:
     launch: str = "graph"
     dtype: str = "bf16"
     version: str = ""
+    forced: str = ""
 
     @property
     def carrier(self) -> str:

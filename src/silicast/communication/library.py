@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-from silicast.communication.algorithm import Collective, algorithm
+from silicast.communication.algorithm import Collective, algorithm, algorithms
 from silicast.communication.topology import Topology
-from silicast.core.errors import unknown_name
+from silicast.core.errors import unknown_name, unsupported
 from silicast.core.releases import is_within
 from silicast.workload.libraries import libraries, library
 from silicast.workload.library_file import CollectiveRule, Limit
 
 MIB = 1 << 20
 UNLIMITED = 1 << 62
+
+_OWN_SECTION = frozenset({"nvls", "nvls_tree", "short_ring", "multimem", "one_shot", "two_shot"})
+"""Algorithms with constants of their own, which only the library's rules name."""
 
 Candidates = tuple[tuple[str, str], ...]
 
@@ -97,6 +100,28 @@ def choices(
         if rule.last or limit == UNLIMITED:
             break
     return [*found, *usual]
+
+
+def only(name: str, rules: list[Choice], op: Collective, topology: Topology) -> list[Choice]:
+    """What is left of rules when the library is told which algorithm to run, as by ``NCCL_ALGO``.
+
+    One that it has not runs with the constants of the links.
+
+    Raises:
+        SilicastError: unknown algorithm, or one that cannot carry out the operation there.
+    """
+    for rule in rules:
+        mine = tuple(pair for pair in rule.candidates if pair[0] == name)
+        if mine:
+            return [Choice(UNLIMITED, mine)]
+    if algorithm(name).supports(op, topology) and name not in _OWN_SECTION:
+        return [Choice(UNLIMITED, ((name, topology.section),))]
+    able = [each for each, one in algorithms().items() if one.supports(op, topology)]
+    raise unsupported(
+        f"{name} does not carry out {op} of {topology.gpus} devices here",
+        "algorithm",
+        f"one of {', '.join(each for each in able if each not in _OWN_SECTION)}",
+    )
 
 
 def _holds(

@@ -13,7 +13,7 @@ from silicast.communication.algorithm import (
     register,
 )
 from silicast.communication.nvls import usual_switch_reduces
-from silicast.communication.protocol import MICRO, PROTOCOLS, fastest, protocol_time
+from silicast.communication.protocol import PROTOCOLS, Crossing, quickest_protocol
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 
@@ -76,22 +76,33 @@ def _times(
     topology: Topology,
     constants: Constants,
 ) -> AlgorithmTime:
-    n = topology.gpus
-    hops = PASSES.get(op, 1) * (n - 1)
-    rate, network_hops = topology.rate / contention(topology, constants), 0
+    n, passes = topology.gpus, PASSES.get(op, 1)
+    steps = passes * (n - 1)
+    crossing = None
     if topology.inter is not None:
-        network_hops = PASSES.get(op, 1) * (topology.nodes - 1)
-        network = topology.network_rate * topology.local
-        rate = min(rate, network * constants["network_efficiency"])
-    steps = hops - network_hops
+        # a piece passes n - 1 links of the ring, of which up to one a node leads to another
+        hops = passes * min(topology.nodes, n - 1)
+        steps -= hops
+        crossing = ring_crossing(traffic / topology.local, hops, topology, constants)
+    rate = topology.rate / contention(topology, constants)
     kept = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
-    extra = network_hops * constants["network_step_us"] * MICRO
-    return fastest(
-        [
-            protocol_time(p, constants, traffic, kept, rate=rate, steps=steps, extra_s=extra)
-            for p in protocols
-        ]
+    return quickest_protocol(
+        constants, traffic, kept, rate=rate, steps=steps, crossing=crossing, protocols=protocols
     )
+
+
+def ring_crossing(traffic: F64, hops: float, topology: Topology, constants: Constants) -> Crossing:
+    """What each adapter sends of a pattern whose pieces follow each other, as a ring's do."""
+    fill = constants.get("network_ring_fill", 0.0)
+    return Crossing(traffic, topology.network_rate, hops, crowded(topology, constants), fill)
+
+
+def crowded(topology: Topology, constants: Constants) -> float:
+    """Share of an adapter's rate that is left where many nodes send at once, for paths collide, and
+    where one device alone feeds it.
+    """
+    alone = constants.get("network_alone", 1.0) if topology.local == 1 else 1.0
+    return alone * math.pow(constants.get("network_doubling", 1.0), topology.doublings)
 
 
 def contention(topology: Topology, constants: Constants) -> float:
@@ -100,9 +111,10 @@ def contention(topology: Topology, constants: Constants) -> float:
     NVLink fabrics have a path for every pair. Transfers over PCIe beyond a pair cross root
     complexes, sockets or host memory. Some hosts have a path for every pair, on others all n/2 x
     n/2 pairs between their two halves take turns. A host that is not stated is taken at the
-    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns.
+    geometric mean of hosts, of which the share ``sharing_hosts`` makes them take turns. On a torus
+    one ring has the links of one dimension.
     """
-    return math.pow(topology.turns, sharing(topology, constants))
+    return max(len(topology.torus), 1) * math.pow(topology.turns, sharing(topology, constants))
 
 
 def sharing(topology: Topology, constants: Constants) -> float:

@@ -10,11 +10,11 @@ from typing import final
 import numpy as np
 
 from silicast.communication.algorithm import Collective, Constants, algorithm
-from silicast.communication.library import Choice, choices, usual_library
+from silicast.communication.library import Choice, choices, only, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
+from silicast.hardware.device import NETWORK, Device
 from silicast.kernels.physics import Physics, load_physics
 from silicast.workload.libraries import libraries
 
@@ -49,8 +49,9 @@ def sections(constants: Constants) -> Sections:
     return found
 
 
-FLOOR, NETWORK_STEP = "_floor_us", "network_step_us"
-"""Ends of names of times that do not scale with the device's clock."""
+NOTHING: Constants = {}
+FLOOR = "_floor_us"
+"""End of names of times that do not scale with the device's clock."""
 
 
 def constants_of(physics: Physics, device: Device) -> Constants:
@@ -70,13 +71,20 @@ def constants_of(physics: Physics, device: Device) -> Constants:
 
 def waits(name: str) -> bool:
     """Whether a constant is a time that scales with the clock."""
-    return name.endswith("_us") and not name.endswith((FLOOR, NETWORK_STEP))
+    return name.endswith("_us") and not name.endswith(FLOOR)
 
 
 @cache
 def shipped_sections(device: Device) -> Sections:
     """The shipped constants of one device."""
     return sections(constants_of(load_physics("communication"), device))
+
+
+def network_constants(topology: Topology) -> Constants:
+    """Constants of the network between nodes, by its kind; none inside a node."""
+    if topology.inter is None:
+        return NOTHING
+    return load_physics(NETWORK).constants(topology.network)
 
 
 @final
@@ -113,10 +121,21 @@ def select(
     launch: str = "graph",
     dtype: str = "bf16",
     version: str = "",
+    forced: str = "",
+    between: Constants = NOTHING,
 ) -> Selection:
-    """The algorithm that ``library`` runs for every size, and its time."""
+    """The algorithm that ``library`` runs for every size, and its time.
+
+    Args:
+        forced: the only algorithm that it may take, "" = any.
+        between: constants of the network between nodes.
+    """
     bytes_ = size.astype(np.float64)
     rules = choices(library, op, topology, dtype, version)
+    if forced:
+        rules = only(forced, rules, op, topology)
+    if between:
+        constants = {name: {**own, **between} for name, own in constants.items()}
     time, latency, picked, names, rule = _by_rule(rules, op, size, bytes_, topology, constants)
     floor = _floor(op, topology, constants, launch)
     copy = np.zeros(len(size))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.hardware.cluster import Paths
-from silicast.hardware.device import UPLINK, Device, Link
+from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 
 Fabric = Literal["switch", "mesh", "cube", "bridge", "pcie", "host"]
 
@@ -35,13 +36,15 @@ class Topology:
             peer of a 4-GPU board), "cube" (NVLinks to neighbours of a hybrid cube mesh, DGX-1),
             "bridge" (NVLinks between two or four), "pcie" (peers read each other), "host" (PCIe by
             way of host memory, as workstations do).
-        inter: network adapter of each device, bytes/s and direction; None within one node.
+        inter: network adapter of each device, bytes/s and direction, named by the kind of network
+            ("network" = not stated); None within one node.
         assumed_inter: the adapter was not stated but derived from the device's PCIe generation.
         uplink: one device's share of what joins pods, where participants are in several; its
             ``domain`` is the devices of a pod.
         nvls: the usual library may let a switch reduce that can; engines turn that off.
         paths: of pairs of devices over the host's PCIe: "own" ones, "shared" ones, on which they
             take turns, or "": not stated.
+        torus: sides of a torus of the participants, whose links go to neighbours; () = none.
     """
 
     device: Device
@@ -54,6 +57,7 @@ class Topology:
     uplink: Link | None = None
     nvls: bool = True
     paths: Paths = ""
+    torus: tuple[int, ...] = ()
 
     @staticmethod
     def of(
@@ -65,6 +69,7 @@ class Topology:
         inter: Link | None = None,
         nvls: bool = True,
         paths: Paths = "",
+        torus: tuple[int, ...] = (),
     ) -> Topology:
         """The usual topology of ``gpus`` such devices.
 
@@ -78,24 +83,34 @@ class Topology:
                 (200 Gb/s on generation 4, 400 Gb/s on generation 5).
             nvls: False = without reductions in the switch by the usual library.
             paths: what the host's PCIe has for pairs of devices, where that is known.
+            torus: sides, in devices; their product is ``gpus``, and all are of one node.
 
         Raises:
-            SilicastError: ``gpus`` is below 1, or the device has no link to a peer.
+            SilicastError: ``gpus`` is below 1 or not what the torus holds, or the device has no
+                link to a peer.
         """
+        if torus and (math.prod(torus) != gpus or min(torus) < 1):
+            sides = " x ".join(map(str, torus))
+            raise SilicastError(
+                f"a torus of {sides} holds {math.prod(torus)} devices, not {gpus}",
+                field="torus", hint="sides whose product is the number of devices",
+            )  # fmt: skip
         if gpus < 1:
             raise SilicastError(f"{gpus} GPUs cannot communicate", field="gpus", hint="at least 1")
-        per_node = gpus_per_node or max(device.default_gpus_per_node, 1)
+        per_node = (gpus if torus else gpus_per_node) or max(device.default_gpus_per_node, 1)
         link, fabric = _intra(device, min(gpus, per_node), per_node, intra)
         if per_node == 1:
             fabric = "switch"  # alone in its node: no peer shares the link, the network joins them
         assumed = gpus > per_node and inter is None
         if assumed:
-            inter = Link("network", 0.78125 * _pcie(device).bandwidth_bytes_per_s)
+            inter = Link(NETWORK, 0.78125 * _pcie(device).bandwidth_bytes_per_s)
         uplink = device.links.get(UPLINK)
         if uplink is not None and gpus <= max(uplink.domain, per_node):
             uplink = None
         between = inter if gpus > per_node else None
-        return Topology(device, gpus, per_node, link, fabric, between, assumed, uplink, nvls, paths)
+        return Topology(
+            device, gpus, per_node, link, fabric, between, assumed, uplink, nvls, paths, torus
+        )
 
     @property
     def section(self) -> str:
@@ -119,6 +134,13 @@ class Topology:
     def nodes(self) -> int:
         """Nodes that hold participants."""
         return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def network(self) -> str:
+        """The kind of network between nodes ("infiniband"); "" where there is none, or it is not
+        stated.
+        """
+        return "" if self.inter is None or self.inter.name == NETWORK else self.inter.name
 
     @property
     def multicast(self) -> bool:
@@ -194,6 +216,11 @@ class Topology:
             return rate
         pod = max(self.uplink.domain, self.gpus_per_node)
         return min(rate, self.uplink.bandwidth_bytes_per_s * pod / self.local)
+
+    @property
+    def doublings(self) -> float:
+        """How often nodes double from two to all; 0 within a node."""
+        return math.log2(max(self.nodes, 2)) - 1.0
 
     @property
     def network_exchange_rate(self) -> float:

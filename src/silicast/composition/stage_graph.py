@@ -20,7 +20,6 @@ from silicast.composition.executions import DIRECTIONS, Executions, Kernel
 from silicast.composition.fusion import Region, regions_of, saved_launches
 from silicast.composition.machine import Machine
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Link
 from silicast.workload.graph import Direction, Graph
 from silicast.workload.op import HOST_WAITS, Op
 from silicast.workload.plan import Plan, Policy
@@ -198,11 +197,10 @@ def topology(machine: Machine, gpus: int, *, crosses: bool = False, stride: int 
     from silicast.communication.topology import Topology
 
     links = machine.links
-    network = Link("network", links.inter_node.bandwidth_bytes_per_s)
     domain = max(links.domain, links.gpus_per_node)
     per_node = 1 if crosses else max(domain // stride, 1)
     return Topology.of(
-        links.linked_device, gpus, gpus_per_node=per_node, inter=network,
+        links.linked_device, gpus, gpus_per_node=per_node, inter=links.inter_node.link,
         nvls=machine.engine.nvls, paths=links.pcie_paths,
     )  # fmt: skip
 

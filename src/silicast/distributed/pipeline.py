@@ -227,6 +227,10 @@ def pipeline_times(
     duration = _node_durations(order, graph, durations)
     delay = [_delay(edge, np.asarray(transfer)) for edge in graph.edges]
     plans = np.broadcast_shapes(*(each.shape[1:] for each in (duration, *delay)))
+    duration, *delay = (
+        each.reshape(len(each), *(1,) * (len(plans) + 1 - each.ndim), *each.shape[1:])
+        for each in (duration, *delay)
+    )
     end = np.zeros((len(duration) + 1, *plans), dtype=np.result_type(duration, *delay))
     start = np.empty_like(end[:-1])
     for first, last in zip(graph.depth[:-1].tolist(), graph.depth[1:].tolist(), strict=True):
@@ -235,7 +239,7 @@ def pipeline_times(
         for edge, late in zip(graph.edges[1:], delay[1:], strict=True):
             np.maximum(begun, end[edge.source[first:last]] + late[first:last], out=begun)
         np.add(begun, duration[first:last], out=end[first:last])
-    busy = np.zeros((place.ranks, *duration.shape[1:]), dtype=duration.dtype)
+    busy = np.zeros((place.ranks, *plans), dtype=duration.dtype)
     np.add.at(busy, order.rank[graph.action], duration)
     nodes = _Nodes(graph, tuple(delay), duration, start, end[:-1])
     return PipelineTimes(order, start[graph.node], end[graph.node], busy, nodes)

@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
-from silicast.hardware.device import UPLINK, Device, Link
+from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
 from silicast.hardware.systems import SystemEntry, networks, systems, usual_system
 
@@ -33,11 +33,26 @@ class Network:
         name: of the catalog, or what the user called it.
         bandwidth_bytes_per_s: one device's share, per direction.
         latency_s: of a message between devices of two nodes; 0 where it is not known.
+        kind: "infiniband", "roce", "efa", "tcp"; "" = that of the name in the catalog, if any.
     """
 
     name: str
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
+    kind: str = ""
+
+    @property
+    def link(self) -> Link:
+        """One device's adapter, as communication knows it: named by the kind.
+
+        >>> Network("efa-v2", 50e9).link.name, Network("mine", 50e9).link.name
+        ('efa', 'network')
+        """
+        known = networks()
+        kind = known.get(self.name).kind if self.name in known else self.name
+        kinds = {known.get(name).kind for name in known.names}
+        found = self.kind or (kind if kind in kinds else "")
+        return Link(found or NETWORK, self.bandwidth_bytes_per_s)
 
 
 @final
@@ -315,4 +330,4 @@ def _network(wanted: str | Network, field: str = "cluster.inter_node") -> Networ
         known = f"known are {', '.join(index.names)}; or describe the network as a table"
         raise unknown_name(error.message, field, known) from None
     entry = index.get(name)
-    return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6)
+    return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6, entry.kind)

@@ -21,6 +21,9 @@ Scope = Literal["core", "partition", "device", "board"]
 UPLINK = "uplink"
 """The name of the link of a cluster's pods; no device has it of its own."""
 
+NETWORK = "network"
+"""The name of a link between nodes of which only the rate is known, not the kind."""
+
 OPTIONAL_LINKS = frozenset({"pcie", "nvlink_bridge", "xgmi_bridge", "nvlink_c2c", UPLINK})
 """Links that do not join the devices of a node unless a system says so."""
 

@@ -61,9 +61,10 @@ class Slices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @final
 class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Judged error of a step in a mode."""
+    """Judged error of a step in a mode; ``on``: where there is the mode, () = anywhere."""
 
     log_sd: float
+    on: tuple[str, ...] = ()
 
 
 @final

@@ -16,10 +16,13 @@ from silicast.core.naming import NameIndex
 
 @final
 class NetworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[network.<name>]``: one device's share, per direction."""
+    """``[network.<name>]``: one device's share, per direction; ``kind`` ("infiniband", "roce",
+    "efa", "tcp") is what its latency and share of the wire depend on.
+    """
 
     bandwidth_gb_per_s: float
     latency_us: float = 0.0
+    kind: str = ""
     aliases: list[str] = []
     sources: dict[str, str] = {}
 

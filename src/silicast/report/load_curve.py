@@ -12,6 +12,7 @@ from rich.text import Text
 
 from silicast.core.errors import SilicastError
 from silicast.report.numbers import Shown, duration, percent, rounded
+from silicast.report.plot_file import check_plot, figure_class, save_plot, time_tick
 from silicast.report.tables import listing
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ COLUMNS: Final = {
 NARROW: Final = 96
 """Columns of a terminal below which two of the table are left out."""
 HEIGHT: Final = 12
-ENDINGS: Final = (".svg", ".png", ".pdf")
 
 
 def curve_report(head: str, curve: Curve) -> RenderableType:
@@ -162,30 +162,14 @@ def _axis(most: float, across: int, margin: int) -> str:
     return "".join(row).rstrip()
 
 
-def check_plot(path: Path) -> None:
-    """Refuses what could not be drawn, before anything is simulated.
-
-    Raises:
-        SilicastError: an ending that names no format, or matplotlib is not there.
-    """
-    if path.suffix not in ENDINGS:
-        raise SilicastError(
-            f"{path.name}: the ending {path.suffix!r} names no format of drawings", field="--plot",
-            hint=f"one of {', '.join(ENDINGS)}",
-        )  # fmt: skip
-    _matplotlib()
-
-
 def write_plot(path: Path, curve: Curve, head: str) -> None:
     """Draws the curve to a file: latencies with their 90 % interval over throughput.
 
     Raises:
-        SilicastError: as :func:`check_plot`, or it cannot be written.
+        SilicastError: as :func:`~silicast.report.plot_file.check_plot`, or it cannot be written.
     """
-    from silicast.core.files import writing
-
     check_plot(path)
-    figure = _matplotlib()(figsize=(7.0, 4.2), layout="constrained")
+    figure = figure_class()(figsize=(7.0, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     answered = curve.answered
     rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
@@ -207,14 +191,13 @@ def write_plot(path: Path, curve: Curve, head: str) -> None:
             )  # fmt: skip
         axes.set_yscale("log")
         for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            ticks(_tick)
+            ticks(time_tick)
         axes.set_xlim(left=0.0)
         axes.set_xlabel("requests/s answered")
         axes.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(head, fontsize=9)
-    with writing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=_undated(path))
+    save_plot(figure, path)
 
 
 def _draw(
@@ -229,34 +212,3 @@ def _draw(
         )  # fmt: skip
         low, high = ([getattr(b, end) * 1e-3 for b in beliefs] for end in ("p05", "p95"))
         axes.fill_between(rates, low, high, color=color, alpha=0.15, linewidth=0.0)
-
-
-def _tick(seconds: float, _place: int | None = None) -> str:
-    """A number at an axis of seconds that goes over decades.
-
-    >>> _tick(0.02), _tick(0.5), _tick(3.0), _tick(0.07)
-    ('20 ms', '500 ms', '3 s', '')
-    """
-    first = seconds / 10.0 ** math.floor(math.log10(seconds) + 1e-9)
-    if not any(math.isclose(first, digit) for digit in (1, 2, 3, 5)):
-        return ""
-    return f"{seconds:g} s" if seconds >= 1.0 else f"{seconds * 1e3:g} ms"
-
-
-def _undated(path: Path) -> dict[str, None]:
-    """The same bytes every time: formats write the date unless told not to."""
-    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-
-
-def _matplotlib() -> Any:
-    """The class of figures; no display is needed."""
-    try:
-        from matplotlib import rcParams
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SilicastError(
-            "a drawing needs matplotlib", kind="unsupported", field="--plot",
-            hint="pip install 'silicast[plot]'; without --plot the curve is drawn in text",
-        ) from None  # fmt: skip
-    rcParams["svg.hashsalt"] = "silicast"
-    return Figure

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from silicast.composition.expert_copies import without_copies
-from silicast.core.errors import unknown_name
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.systems import networks
 from silicast.scenario.answerer import not_yet
@@ -49,6 +49,7 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         for name, pool in deployed.items()
     )
     said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
+    _decodes(scenario, pools)
     if scenario.raw.lora is not None:
         pools = _adapted(scenario, scenario.raw.lora, pools)
         said.append(LORA)
@@ -76,6 +77,18 @@ def _bare(scenario: Scenario) -> Scenario:
     """Without what is put on top of its deployments."""
     raw = msgspec.structs.replace(scenario.raw, speculative=None, lora=None)
     return msgspec.structs.replace(scenario, raw=raw)
+
+
+def _decodes(scenario: Scenario, pools: tuple[Pool, ...]) -> None:
+    """Refuses what is put on top of decoding where an engine answers in one pass."""
+    for pool in pools:
+        for field in ("speculative", "lora"):
+            if pool.spec.policy.one_pass and getattr(scenario.raw, field) is not None:
+                raise SilicastError(
+                    f"{pool.deployment.engine.name} answers a request in one pass of a whole graph",
+                    kind="unsupported", field=field,
+                    hint="leave it out, or name an engine that generates tokens",
+                )  # fmt: skip
 
 
 def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
@@ -142,8 +155,6 @@ def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, l
     """
     decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
     if decoding is None:
-        if scenario.links:
-            return None, ["links: no pool decodes what another one prefills"]
         return None, []
     name, stated = next(iter(scenario.links.items()), ("", PoolLinkTable()))
     cluster, assumed = decoding.deployment.machine.links, list[str]()

@@ -15,8 +15,9 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training, training_graph
+from silicast.workload.chakra.files import is_chakra
 from silicast.workload.compiled import fused_graph
-from silicast.workload.front_ends import read_program
+from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.graph import Block, Graph, Node, parameter_bytes_of
 from silicast.workload.op import Op, Variant
 from silicast.workload.op_graph import read_op_graph
@@ -34,6 +35,20 @@ class ProgramFile(msgspec.Struct, frozen=True):
 
     graph: Graph
     state_bytes: tuple[int, int] = (0, 0)
+
+
+def is_execution_trace(scenario: Scenario) -> bool:
+    """Whether ``workload.graph`` names a Chakra trace."""
+    work = scenario.workload
+    if not isinstance(work, GraphWorkload) or work.graph is None:
+        return False
+    path = scenario.folder / work.graph
+    if path.suffix.casefold() in (OP_GRAPH, *suffixes()):
+        return False
+    try:
+        return is_chakra(path)
+    except (OSError, ValueError):
+        return False
 
 
 def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:

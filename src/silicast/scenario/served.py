@@ -135,8 +135,8 @@ class Served:
     def power(self) -> dict[str, Quantity]:
         """Power and energy of the first run, where power is modelled."""
         found = {
-            name: with_model_error(value, self.fleet.pools, most)
-            for name, (value, most) in power(self.records, self.fleet).items()
+            name: with_model_error(value, self.fleet.pools, least, most)
+            for name, (value, least, most) in power(self.records, self.fleet).items()
         }
         each = found.get("energy_per_output_token_j")
         if each is not None and each.p05:

@@ -52,6 +52,10 @@ def _links(
             if pool is not None and pool not in pools:
                 raise unknown_name(f"no pool {shown(pool)}", field, near(pool, pools))
             ends = by_role.get(role, [])
+            require(
+                bool(ends) or not pools, f"no pool has role {role!r}: no cache moves", field,
+                "add roles prefill and decode to pools, or leave the link out",
+            )  # fmt: skip
             if pool is None or not ends:
                 continue
             require(

@@ -15,6 +15,7 @@ from silicast.composition.step_needs import StepNeeds
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
+from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
@@ -129,6 +130,13 @@ def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]
             chosen = zip(pools, profiles, strict=True)
             said.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
     elif table.mode == "mps":
+        if not runs_on(device, known.mps.on):
+            raise SilicastError(
+                f"{device.name} has no mps: it is on {listed(known.mps.on)}",
+                kind="unsupported",
+                field="colocation.mode",
+                hint="time_slice",
+            )
         cores = [
             max(round(share * device.cores), 1) if stated else device.cores for share in shares
         ]
@@ -237,8 +245,10 @@ def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
             f"{len(found)} shares for {len(names)} pools", field="colocation.shares"
         )
     if min(found) <= 0.0 or sum(found) > 1.0 + ROUNDING:
+        nothing = [name for name, share in zip(names, found, strict=True) if share <= 0.0]
+        what = f"the share of {nothing[0]} is" if nothing else "shares add up to"
         raise SilicastError(
-            f"shares add up to {sum(found):g}",
+            f"{what} {min(found) if nothing else sum(found):g}",
             field="colocation.shares",
             hint="each above 0, together at most 1",
         )

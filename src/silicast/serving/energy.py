@@ -18,10 +18,10 @@ from silicast.serving.records import Records
 from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
 
 
-def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
+def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float]]:
     """Average watts of a device from the first request to the last token, and joules of all
-    devices for each request and output token, each with the most that power limits allow; nothing
-    where the power of one is not modelled.
+    devices for each request and output token, each with the least, which idle devices draw, and the
+    most that power limits allow; nothing where the power of one is not modelled.
 
     Steps of a kind are taken as the few states that stand for them; devices that wait for requests
     are idle. Groups of attention_dp count as much as the busiest.
@@ -34,14 +34,17 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float]]:
         whole_j += _watts(table[own], pool, seconds) * seconds * pool.gpus
         first += pool.count
     rows = records.finished
-    caps = [pool.deployment.machine.limited_device.power_cap_w or 0.0 for pool in fleet.pools]
-    most_j = seconds * sum(w * pool.gpus for w, pool in zip(caps, fleet.pools, strict=True))
+    machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
+    most_j = seconds * sum((m.limited_device.power_cap_w or 0.0) * gpus for m, gpus in machines)
+    least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
     shares = {
         "power_w": seconds * fleet.gpus,
         "energy_per_request_j": len(rows),
         "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
     }
-    return {name: (whole_j / share, most_j / share) for name, share in shares.items()}
+    return {
+        name: (whole_j / share, least_j / share, most_j / share) for name, share in shares.items()
+    }
 
 
 def _watts(table: I64, pool: Pool, seconds: float) -> float:
@@ -56,14 +59,16 @@ def _watts(table: I64, pool: Pool, seconds: float) -> float:
     return power_w(pool.deployment.machine, seconds, kernels_j / shares)
 
 
-def with_model_error(value: float, pools: Sequence[Pool], most: float) -> Quantity:
+def with_model_error(value: float, pools: Sequence[Pool], least: float, most: float) -> Quantity:
     """A power or an energy with the error of the model of power: where steps take longer, their
     power falls, and the energy stays about the same.
 
     Args:
-        most: that power limits allow.
+        least: that idle devices draw; ``most``: that power limits allow.
     """
     physics = load_physics(energy.PHYSICS)
     known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
     spread = math.exp(Z90 * max(each["log_sd"] for each in known))
-    return Quantity(value, value / spread, max(min(value * spread, most), value))
+    return Quantity(
+        value, min(max(value / spread, least), value), max(min(value * spread, most), value)
+    )

@@ -111,10 +111,10 @@ def kv_use(
     own = size[log["replica"]]
     spans = (log["end_ns"] - log["start_ns"]) * own
     held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
-    there = np.array(blocks)[log["replica"]]
+    there, most = np.array(blocks)[log["replica"]], np.maximum(log["blocks"], log["blocks_end"])
     found = {
         "kv_utilisation": min(held_ns / max(float((there * spans).sum()), 1.0), 1.0),
-        "kv_utilisation_max": min(float((log["blocks_end"] / there).max(initial=0.0)), 1.0),
+        "kv_utilisation_max": min(float((most / there).max(initial=0.0)), 1.0),
     }
     if held_ns:
         found["kv_fragmentation"] = min(_empty_ns(records, size) / held_ns, 1.0)

@@ -7,6 +7,7 @@ that no others make up for, and a number that fails rules out every smaller one.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -39,6 +40,7 @@ class CountSearch:
         self._within = within or _always
         self._last = tuple(len(each) - 1 for each in allowed)
         self.tried: dict[Counts, bool] = {}
+        self._refused = set[Counts]()
 
     def cheapest(self) -> Counts | None:
         """The cheapest that carry the load; None = none do.
@@ -51,20 +53,45 @@ class CountSearch:
         roomy = self._roomy()
         if roomy is None:
             return None
-        least = tuple(self._least(pool, roomy) for pool in range(len(roomy)))
+        for most in (self._cost(roomy), math.inf):
+            if (found := self._cheapest(most)) is not None:
+                return found
+        return None
+
+    def _cheapest(self, most: float) -> Counts | None:
+        """The cheapest that cost no more than this."""
+        largest = tuple(self._affordable(pool, most) for pool in range(len(self._last)))
+        if min(largest) < 0 or not self._carries(largest):
+            return None
+        least = tuple(self._least(pool, largest) for pool in range(len(largest)))
         waiting, seen = [(self._cost(least), least)], {least}
         while waiting:
-            _, places = heapq.heappop(waiting)
-            if not self._within(self._counts(places)):
+            cost, places = heapq.heappop(waiting)
+            counts = self._counts(places)
+            if cost > most or not self._within(counts):
                 continue
-            if self._carries(places) and self._confirms(self._counts(places)):
-                return self._counts(places)
+            if places not in self._refused and self._carries(places):
+                if self._confirms(counts):
+                    return counts
+                self._refused.add(places)
             for pool, place in enumerate(places):
                 more = _with(places, pool, place + 1)
-                if place < self._last[pool] and more not in seen:
+                if place < largest[pool] and more not in seen:
                     seen.add(more)
                     heapq.heappush(waiting, (self._cost(more), more))
         return None
+
+    def _affordable(self, pool: int, most: float) -> int:
+        """The largest place of one pool, beside the fewest of the others, that costs no more than
+        this and may be chosen; -1 = none.
+        """
+        first, low, high = (0,) * len(self._last), -1, self._last[pool] + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            places = _with(first, pool, middle)
+            fits = self._cost(places) <= most and self._within(self._counts(places))
+            low, high = (middle, high) if fits else (low, middle)
+        return low
 
     def _roomy(self) -> Counts | None:
         """Places of numbers that carry the load, not many times what is needed."""
@@ -77,15 +104,12 @@ class CountSearch:
             )
         return places
 
-    def _least(self, pool: int, roomy: Counts) -> int:
-        """The least place of one pool where the others have plenty."""
-        low, high = -1, roomy[pool]
-        plenty = tuple(min(2 * at + 1, n) for at, n in zip(roomy, self._last, strict=True))
-        if len(roomy) == 1:
-            plenty = roomy
+    def _least(self, pool: int, largest: Counts) -> int:
+        """The least place of one pool where the others have all that they may have."""
+        low, high = -1, largest[pool]
         while high - low > 1:
             middle = (low + high) // 2
-            carried = self._carries(_with(plenty, pool, middle))
+            carried = self._carries(_with(largest, pool, middle))
             low, high = (low, middle) if carried else (middle, high)
         return high
 

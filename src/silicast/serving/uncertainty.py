@@ -258,13 +258,17 @@ def stretched(metrics: Metrics, log_pace: float) -> dict[str, float]:
 
     >>> stretched({"requests_per_s": 2.0, "preemptions": 3.0}, math.log(2.0))
     {'requests_per_s': 1.0, 'preemptions': 3.0}
+    >>> stretched({"mfu": 0.8}, math.log(0.5))
+    {'mfu': 1.0}
     """
     factor = math.exp(log_pace)
     found = {}
     for name, value in metrics.items():
-        falls = "_per_s" in name or name in USES
+        falls = "_per_s" in name or name in USES or name == "output_tokens_per_cost"
         rises = name.startswith(("energy_", "cost_", "queue_mean_ms", "kv_transfer"))
         found[name] = value / factor if falls else value * factor if rises else value
+        if name in USES:
+            found[name] = min(found[name], 1.0)
     return found
 
 

@@ -92,7 +92,7 @@ def test_pairs_that_send_show_no_skew() -> None:
 def test_an_assumed_network_is_named() -> None:
     times = collective_times("all_reduce", SIZES, 16, H100, "nccl")
     assert "400 Gb/s per device assumed" in times.warnings[0]
-    stated = Topology.of(H100, 16, inter=Link("ib", 50e9))
+    stated = Topology.of(H100, 16, inter=Link("infiniband", 50e9))
     assert collective_times("all_reduce", SIZES, 16, stated, "nccl").warnings == ()
 
 

@@ -41,7 +41,7 @@ def test_the_switch_does_not_add_integers() -> None:
 
 
 def test_nccl_builds_trees_between_nodes() -> None:
-    assert names("nccl", 16, MIB) == {"ring", "tree"}
+    assert names("nccl", 16, MIB) == {"ring", "tree", "nvls_tree"}
 
 
 def test_messages_are_exchanged() -> None:
@@ -67,7 +67,7 @@ def test_sglang_reads_peers_once_for_small_messages(gpus: int, size: int, expect
 def test_engines_leave_large_messages_and_other_operations_to_nccl() -> None:
     assert names("sglang", 8, 8 * MIB + 1) == {"short_ring", "nvls"}
     assert names("sglang", 8, 1024, op="all_gather") == {"ring"}
-    assert names("sglang", 16, 1024) == {"ring", "tree"}
+    assert names("sglang", 16, 1024) == {"ring", "tree", "nvls_tree"}
 
 
 def test_newer_sglang_has_a_larger_limit() -> None:

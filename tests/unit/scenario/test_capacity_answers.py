@@ -160,3 +160,19 @@ def test_flags_say_what_is_searched_for() -> None:
         objective(users=True, rate=5.0)
     with pytest.raises(SilicastError, match="--slo"):
         capacity_scenario(ServeFlags(model="m", device="d"), {})
+
+
+@pytest.mark.parametrize(("field", "value"), [("tier", "bound"), ("colocation", {"mode": "mps"})])
+def test_what_is_not_searched_is_refused_by_its_name(field: str, value: Any) -> None:
+    tree = {
+        "task": "capacity", "model": "Llama-3.1-8B", "engine": "vllm",
+        "pools": {"a": {"device": "h100"}, "b": {"device": "h100"}}, field: value,
+        "workload": {
+            "objective": "max_rate", "slo": {"ttft_ms": 100.0},
+            "traffic": {"arrival": {"kind": "poisson", "rate_per_s": 1.0}, "requests": 10,
+                        "input_len": 100, "output_len": 10},
+        },
+    }  # fmt: skip
+    with pytest.raises(SilicastError) as caught:
+        run(decode(tree))
+    assert (caught.value.kind, caught.value.field) == ("not_yet", field)

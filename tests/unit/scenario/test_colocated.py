@@ -86,6 +86,7 @@ def test_memory_is_split_by_share() -> None:
     [
         ("mps", [0.5, 0.6], {}, "colocation.shares", "add up to 1.1"),
         ("mps", [0.5], {}, "colocation.shares", "1 shares for 2 pools"),
+        ("mps", [0.5, 0.0], {}, "colocation.shares", "the share of code is 0"),
         ("mps", {"chat": 0.5, "cod": 0.5}, {}, "colocation.shares.cod", "no pool"),
         ("mps", {"chat": 0.5}, {}, "colocation.shares.code", "is missing"),
         ("mps", None, {"code": {"device": "A100"}}, "pools.code.device", "beside"),
@@ -108,4 +109,12 @@ def test_parts_have_no_links() -> None:
     pools = {name: {"parallel": {"tp": 2}} for name in ("chat", "code")}
     error = refused(scenario("mig", [3 / 7, 4 / 7], pools=pools))
     assert (error.kind, error.field) == ("unsupported", "pools.chat.parallel")
+    answered(scenario("time_slice", pools=pools))
+
+
+def test_a_mode_is_refused_where_there_is_none() -> None:
+    pools = {name: {"device": "MI300X"} for name in ("chat", "code")}
+    error = refused(scenario("mps", pools=pools))
+    assert (error.kind, error.field) == ("unsupported", "colocation.mode")
+    assert "NVIDIA" in error.message
     answered(scenario("time_slice", pools=pools))

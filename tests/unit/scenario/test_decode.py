@@ -290,6 +290,13 @@ def test_a_link_that_names_one_of_several_pools_of_a_role_is_not_modelled() -> N
     assert decode({**tree, "links": {"l": {"from": "a"}}}).links["l"].source == "a"
 
 
+@pytest.mark.parametrize("link", [{}, {"from": "a", "to": "b"}])
+def test_a_link_between_pools_without_roles_is_refused(link: dict[str, str]) -> None:
+    error = error_of({**SPLIT, "pools": {"a": {}, "b": {}}, "links": {"l": link}})
+    assert error.field == "links.l.from"
+    assert "no pool has role 'prefill'" in error.message
+
+
 def test_gpus_must_be_the_product_of_the_degrees_in_training() -> None:
     tree = changed(TRAINING, "cluster.gpus", 16)
     assert decode(changed(tree, "parallel.tp", 8))

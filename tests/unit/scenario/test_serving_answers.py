@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import silicast
 from silicast.report.answers import answer_report
 from silicast.scenario.answer import Answer, Problem, Refusal
 from silicast.scenario.run import reply_to
@@ -193,3 +194,24 @@ def test_scales_of_other_groups_are_remarked(size: int | None, count: int) -> No
     precision = {"weights": "int4", **({} if size is None else {"group_size": size})}
     said = answered(precision=precision).warnings
     assert sum(text.startswith("precision.group_size = 32: kernels") for text in said) == count
+
+
+def test_tokens_for_money_are_as_uncertain_as_money_for_tokens() -> None:
+    found = silicast.predict(
+        task="serving", model="Llama-3.1-8B", device="H100", cluster={"price_per_gpu_hour": 2.0},
+        workload={"arrival": {"kind": "closed", "concurrency": 4}, "requests": 16,
+                  "input_len": 512, "output_len": 16},
+    ).metrics  # fmt: skip
+    each, whole = found["output_tokens_per_cost"], found["cost_per_million_output_tokens"]
+    assert each.p05 * whole.p95 == pytest.approx(1e6)
+    assert each.p95 * whole.p05 == pytest.approx(1e6)
+    assert each.p05 < each.estimate < each.p95
+
+
+def test_no_share_of_what_devices_can_do_is_above_one() -> None:
+    found = silicast.predict(
+        task="serving", model="BERT-base", device="A100", engine="triton-server",
+        workload={"arrival": {"kind": "closed", "concurrency": 64}, "requests": 200,
+                  "input_len": 128, "output_len": 1},
+    ).metrics  # fmt: skip
+    assert found["mfu"].p05 < found["mfu"].estimate <= found["mfu"].p95 <= 1.0

@@ -56,7 +56,17 @@ def remarks(case: dict[str, Any]) -> list[str]:
 
 
 NVLS = "engine.options.nvls = true changes nothing here: with false the answer is the same"
+SERVED: dict[str, Any] = {
+    "task": "serving",
+    "device": "H100",
+    "model": "Llama-3.1-8B",
+    "workload": {"arrival": {"kind": "poisson", "rate_per_s": 20.0}, "requests": 40,
+                 "input_len": 512, "output_len": 16},
+}  # fmt: skip
+BALANCED = {**SERVED, "parallel": {"attention_dp": 2}}
 IDLE: list[tuple[dict[str, Any], str]] = [
+    ({**SERVED, **engine("trtllm", enable_balance=True)}, "engine.options.enable_balance = true"),
+    ({**BALANCED, **engine("trtllm", timeout_iters=60)}, "engine.options.timeout_iters = 60"),
     ({**BATCH, "device": "A100", "parallel": {"tp": 8}, **engine("vllm", nvls=True)}, NVLS),
     ({**BATCH, "device": "H100-PCIe", "parallel": {"tp": 4}, **engine("vllm", nvls=True)}, NVLS),
     ({**BATCH, **engine("vllm", nvls=True)}, NVLS),
@@ -82,6 +92,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     (kernel("EPYC 9654", "hot"), "kernel.board = 'hot' changes nothing here"),
 ]
 WORKING: list[dict[str, Any]] = [
+    {**BALANCED, **engine("trtllm", enable_balance=True, timeout_iters=50)},
     {**BATCH, "parallel": {"tp": 8}, **engine("vllm", nvls=True)},
     {**SUM, **engine("vllm", nvls=True)},
     {**BATCH, "parallel": {"tp": 8}, **engine("vllm", fused_all_reduce=True)},

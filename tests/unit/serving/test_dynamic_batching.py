@@ -145,3 +145,21 @@ def test_an_encoder_is_served_by_an_engine_of_language_models() -> None:
 
 def replace_engine(name: str) -> dict[str, Any]:
     return {**SCENARIO, "engine": name}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("speculative", {"method": "ngram", "k": 2, "acceptance": 0.5}),
+     ("lora", {"rank": 8, "adapters": 2})],
+)  # fmt: skip
+def test_what_belongs_to_generating_is_refused(field: str, value: dict[str, Any]) -> None:
+    reply = reply_to(
+        {
+            "task": "serving", "model": "BERT-base", "device": "A100", "engine": "triton-server",
+            field: value,
+            "workload": {"arrival": {"kind": "poisson", "rate_per_s": 4.0}, "requests": 4,
+                         "input_len": 128, "output_len": 1},
+        }
+    )  # fmt: skip
+    assert isinstance(reply, Refusal)
+    assert (reply.error.kind, reply.error.field) == ("unsupported", field)

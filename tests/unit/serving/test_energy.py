@@ -39,3 +39,19 @@ def test_energy_is_power_times_time() -> None:
 def test_a_power_limit_is_kept() -> None:
     found = power({"kind": "closed", "concurrency": 64}, 128, limits={"power_w": 200.0})
     assert found["power_w"] <= 200.0
+
+
+def test_no_board_draws_less_than_one_that_waits() -> None:
+    workload = {
+        "arrival": {"kind": "poisson", "rate_per_s": 0.01}, "requests": 4,
+        "input_len": 512, "output_len": 32,
+    }  # fmt: skip
+    found = silicast.predict(
+        task="serving", model="Llama-3.1-8B", device="a100", workload=workload
+    ).metrics
+    idle_w = energies(find_device("a100"), "gemm", Variant("bf16")).static_w
+    assert idle_w <= found["power_w"].p05 * (1.0 + 1e-9)
+    each = found["energy_per_request_j"]
+    assert each.p05 / each.estimate == pytest.approx(
+        found["power_w"].p05 / found["power_w"].estimate
+    )

@@ -180,6 +180,14 @@ def test_trtllm_cuts_contexts_at_block_ends() -> None:
     assert _scheduler("trtllm", [300], limits, block=32).schedule().prefill == [(0, 96)]
 
 
+@pytest.mark.parametrize(("iterations", "held"), [(0, 0), (1, 0), (2, 1), (50, 49)])
+def test_trtllm_holds_prompts_one_step_less_than_the_timeout(iterations: int, held: int) -> None:
+    options = {"enable_balance": 1, "timeout_iters": iterations}
+    scheduler = _scheduler("trtllm", [64], Limits(8, 8192, 100, options=options))
+    lockstep = scheduler.together(2)
+    assert (lockstep.steady([scheduler.group]) if lockstep is not None else 0) == held
+
+
 def test_orca_takes_the_room_of_the_longest_output() -> None:
     scheduler = _scheduler("orca", [64] * 4, Limits(8, 8192, 20), outputs=64)
     assert len(scheduler.schedule().prefill) == 2

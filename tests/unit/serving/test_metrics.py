@@ -103,6 +103,14 @@ def test_fragmentation_is_what_last_blocks_lack(prompt: int, output: int, size: 
     assert said["kv_utilisation_max"] == pytest.approx(blocks.max() / 1000)
 
 
+def test_no_more_is_in_use_on_average_than_at_most() -> None:
+    found = records_of([(0, 0, 0, 10, 30, 3)])
+    found.log.add(*_row(0, MS, blocks=8, blocks_end=2))
+    said = kv_use(found, blocks=[10], block_tokens=[16])
+    assert said["kv_utilisation"] == pytest.approx(0.5)
+    assert said["kv_utilisation_max"] == pytest.approx(0.8)
+
+
 def test_what_kept_requests_out_is_named() -> None:
     found = records_of([(0, 0, 0, 10, 30, 3)])
     for row in (

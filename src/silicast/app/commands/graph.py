@@ -13,7 +13,7 @@ from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.models import model_from
 
-FILES = (".json", ".onnx", ".pt2")
+FILES = (".json", ".onnx", ".pt2", ".et")
 
 
 def graph(
@@ -31,13 +31,15 @@ def graph(
     dtype: str | None = None,
     calibration: Calibrations = None,
     trace: TraceFile = None,
+    chakra: Path | None = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
     """Predict one pass of a program or a model as a plain framework runs it.
 
     Args:
-        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), or a model.
+        program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
+            trace (a folder of prefix.RANK.et, folder/prefix, or one file), or a model.
         device: catalog name, or path to a device file.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
@@ -49,11 +51,12 @@ def graph(
         dtype: format of a model's matrix products; left out, the checkpoint's.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
+        chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
-    is_file = program.endswith(FILES) and not program.endswith("config.json")
+    is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
     if not is_file:
         _check_model(program)
@@ -76,12 +79,41 @@ def graph(
     reply = predicted(scenario)
     if reply["ok"]:
         write_trace(scenario, trace)
+        _write_chakra(scenario, chakra)
 
     from silicast.report.answers import answer_report
 
     return print_reply(
         reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
     )
+
+
+def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
+    if folder is None:
+        return
+    from silicast.app.console import warn
+    from silicast.distributed.trace_export import chakra_of
+    from silicast.scenario.answerers.graph import pass_of
+    from silicast.scenario.decode import decode
+    from silicast.scenario.program_file import is_execution_trace
+    from silicast.workload.chakra.files import write_chakra
+
+    asked = decode(scenario)
+    if is_execution_trace(asked):
+        raise SilicastError("the program is a Chakra trace already", field="--chakra")
+    trace = chakra_of(pass_of(asked).found)
+    write_chakra(trace, folder)
+    warn(f"{folder}: {len(trace.ranks)} ranks of {len(trace.ranks[0].nodes):,} nodes")
+
+
+def _is_program(name: str) -> bool:
+    """Whether it names a file, or a folder of traces, and no model."""
+    if name.endswith(FILES):
+        return not name.endswith("config.json")
+    from silicast.workload.chakra.files import is_chakra
+
+    path = Path(name)
+    return (path.is_dir() or "/" in name) and is_chakra(path)
 
 
 def _check_model(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -21,16 +21,20 @@ def import_(
     device: str = "",
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
 ) -> int:
-    """Import measurements of other tools: profiles, and benchmarks of servers and collectives.
+    """Import what other tools measured, or a training configuration of theirs.
 
-    The rows calibrate a device and score predictions; rows that could not be identified are listed
-    in the same file.
+    Rows of profiles, and of benchmarks of servers and collectives, calibrate a device and score
+    predictions; rows that could not be identified are listed in the same file. A configuration
+    becomes a scenario of task training; what of it was not used is listed.
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
             nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
-            trtllm-bench, or a table of kernels (CSV, JSON Lines, Parquet).
-        output: the file of measurements to write or to continue.
+            trtllm-bench, or a table of kernels (CSV, JSON Lines, Parquet). Or the configuration of
+            a run of Megatron-LM (shell script), torchtitan (TOML), Calculon or SimuMax (three JSON
+            files, or their folder).
+        output: the file of measurements to write or to continue; of a configuration, the scenario
+            to write (.json).
         format_: the tool, if it cannot be recognised by the file.
         device: that was measured, if the file does not state it: catalog name, or path to a device
             file.
@@ -41,6 +45,8 @@ def import_(
     from silicast.report.imported import imported_lines, is_understood
 
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
+    if not format_ and _is_training(files, output):
+        return _training(files, output, device, fields)
     found = import_files(files, name=format_, device=device, fields=fields)
     save(found, output)
     for line in imported_lines(found):
@@ -49,3 +55,30 @@ def import_(
     if not understood:
         warn("no row can be predicted: see the reasons above")
     return status.ANSWERED if understood else status.NOT_ANSWERED
+
+
+def _is_training(files: list[Path], output: Path) -> bool:
+    """Whether a scenario is asked for, and the files are a training configuration."""
+    if output.suffix.casefold() != ".json":
+        return False
+    from silicast.measurement.training_configs import is_training_config
+
+    return is_training_config(*files)
+
+
+def _training(files: list[Path], output: Path, device: str, fields: dict[str, Any]) -> int:
+    import msgspec
+
+    from silicast.core.files import write_atomically
+    from silicast.measurement.training_configs import read_training_config
+    from silicast.scenario.set_fields import with_fields
+
+    scenario, remarks = read_training_config(*files)
+    given = {"device": device, **fields} if device else fields
+    for line in remarks:
+        if not (given.get("device") and line.startswith("device: not stated")):
+            show(line)
+    content = msgspec.json.encode(with_fields(scenario, given))
+    write_atomically(output, msgspec.json.format(content, indent=1) + b"\n")
+    show(f"{output}: a scenario for `silicast run`")
+    return status.ANSWERED

@@ -14,7 +14,7 @@ from silicast.distributed.schedules.order import (
     Action,
     Placement,
 )
-from silicast.distributed.schedules.schedule import PipelineSchedule, register
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
 
 
 @register
@@ -42,59 +42,76 @@ class DualPipe(PipelineSchedule):
             )
         return ""
 
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p/2 - 1)(f + b - 3 w + b), b the whole backward pass, where f equals b - w."""
+        return (ranks // 2 - 1) * (
+            forward + 2 * (input_gradient - weight_gradient) + weight_gradient
+        )
+
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
-        """Eight phases; "near" is the direction that starts nearer to the rank."""
-        half, swap = micro_batches // 2, rank >= ranks // 2
+        """The eight phases of DeepSeek's DualPipe."""
         place = min(rank, ranks - 1 - rank)
         inner = ranks // 2 - place - 1
-        found: list[Action] = []
-        later: deque[Action] = deque()
-        done = {(kind, chunk): 0 for kind in (FORWARD, BACKWARD) for chunk in (0, 1)}
-
-        def take(kind: int, far: int) -> tuple[int, int]:
-            chunk = far ^ swap
-            done[kind, chunk] += 1
-            return done[kind, chunk] - 1 + chunk * half, chunk
-
-        def forward(far: int) -> None:
-            found.append((FORWARD, *take(FORWARD, far)))
-
-        def backward(far: int, split: bool = False) -> None:
-            what = take(BACKWARD, far)
-            found.append((INPUT if split else BACKWARD, *what))
-            if split:
-                later.append((WEIGHT, *what))
-
-        def both(far: int) -> None:
-            found.append((JOINED, *take(FORWARD, far)))
-            found.append((BACKWARD, *take(BACKWARD, 1 - far)))
-
+        run = _Run(micro_batches // 2, rank >= ranks // 2)
         for _ in range(2 * inner):
-            forward(0)
+            run.forward(0)
         for _ in range(place + 1):
-            forward(0)
-            forward(1)
+            run.forward(0)
+            run.forward(1)
         for _ in range(inner):
-            backward(1, split=True)
-            found.append(later.popleft())
-            forward(1)
-        for i in range(half - ranks + place + 1):
+            run.backward(1, split=True)
+            run.weight()
+            run.forward(1)
+        for i in range(micro_batches // 2 - ranks + place + 1):
             if i == 0 and inner == 0:  # the middle ranks wait less with these two apart
-                forward(0)
-                backward(1)
+                run.forward(0)
+                run.backward(1)
             else:
-                both(0)
-            both(1)
+                run.both(0)
+            run.both(1)
         for _ in range(inner):
-            backward(1)
-            both(1)
-        split = False
-        for i in range(place + 1):
-            split = split or (i == (place + 1) // 2 and place % 2 == 1)
-            backward(1, split)
-            split = split or (i == (place + 1) // 2 and place % 2 == 0)
-            backward(0, split)
+            run.backward(1)
+            run.both(1)
+        whole, half = place + 1, (place + 1) // 2
+        for i in range(whole):
+            run.backward(1, split=i > half or (i == half and place % 2 == 1))
+            run.backward(0, split=i >= half)
         for _ in range(inner):
-            found.append(later.popleft())
-            backward(0, split=True)
-        return found + list(later)
+            run.weight()
+            run.backward(0, split=True)
+        return run.actions + list(run.later)
+
+
+@final
+class _Run:
+    """The actions of a rank so far. Directions: 0 starts nearer to the rank, 1 at the other end."""
+
+    def __init__(self, half: int, swap: bool) -> None:
+        self.actions: list[Action] = []
+        self.later: deque[Action] = deque()
+        self._half, self._swap = half, swap
+        self._done = {(kind, chunk): 0 for kind in (FORWARD, BACKWARD) for chunk in (0, 1)}
+
+    def forward(self, direction: int, kind: int = FORWARD) -> None:
+        self.actions.append((kind, *self._next(FORWARD, direction)))
+
+    def backward(self, direction: int, split: bool = False) -> None:
+        what = self._next(BACKWARD, direction)
+        self.actions.append((INPUT if split else BACKWARD, *what))
+        if split:
+            self.later.append((WEIGHT, *what))
+
+    def both(self, direction: int) -> None:
+        self.forward(direction, JOINED)
+        self.backward(1 - direction)
+
+    def weight(self) -> None:
+        self.actions.append(self.later.popleft())
+
+    def _next(self, kind: int, direction: int) -> tuple[int, int]:
+        chunk = direction ^ self._swap
+        micro_batch = self._done[kind, chunk] + chunk * self._half
+        self._done[kind, chunk] += 1
+        return micro_batch, chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from silicast.distributed.schedules.order import BACKWARD, FORWARD, Action
-from silicast.distributed.schedules.schedule import PipelineSchedule, register
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
 
 
 @register
@@ -28,6 +28,12 @@ class Interleaved(PipelineSchedule):
                 f"there are {micro_batches}"
             )
         return ""
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b), of one of v chunks: 1/v of 1F1B's."""
+        return (ranks - 1) * (forward + input_gradient + weight_gradient)
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """A group of micro-batches passes all chunks of a rank before the next group begins."""

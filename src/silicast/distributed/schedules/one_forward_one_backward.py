@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from silicast.distributed.schedules.order import BACKWARD, FORWARD, Action
-from silicast.distributed.schedules.schedule import PipelineSchedule, register
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
 
 
 @register
@@ -15,6 +15,12 @@ class OneForwardOneBackward(PipelineSchedule):
 
     name = "1f1b"
     source = "PipeDream-flush: Narayanan et al. 2021, arXiv 2006.09503, section 3.2"
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b), b the whole backward pass."""
+        return (ranks - 1) * (forward + input_gradient + weight_gradient)
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """Forward passes until the first gradient arrives, pairs, backward passes."""

@@ -158,8 +158,8 @@ class Order:
         Args:
             held: by a micro-batch of a chunk from its forward pass on, in bytes or counts; a number
                 or shape (ranks, chunks).
-            until_weight: of it, what its weight gradient still needs where that is an action of its
-                own; None = everything.
+            until_weight: the part of it that a weight gradient still needs where that is an action
+                of its own; None = everything.
         """
         shape = self.placement.stage.shape
         whole = np.broadcast_to(np.asarray(held), shape)

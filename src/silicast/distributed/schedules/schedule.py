@@ -8,10 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.distributed.schedules.order import Action, Order, Placement
+
+Times = NDArray[Any] | float
 
 
 class PipelineSchedule(ABC):
@@ -32,6 +36,17 @@ class PipelineSchedule(ABC):
     @abstractmethod
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """What one rank runs, in order."""
+
+    @abstractmethod
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """Idle time of the rank that waits most, in the published closed form.
+
+        It counts from a rank's first action to its last. All stages take the times given, transfers
+        none, there are micro-batches enough to fill the pipeline, and weight gradient <= forward
+        <= input gradient; what more a schedule asks stands with it.
+        """
 
     def placement(self, ranks: int, chunks: int) -> Placement:
         """Where the stages lie."""

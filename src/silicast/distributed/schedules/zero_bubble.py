@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from silicast.distributed.schedules.order import FORWARD, INPUT, WEIGHT, Action
-from silicast.distributed.schedules.schedule import PipelineSchedule, register
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
 
 
 @register
@@ -16,6 +16,12 @@ class ZeroBubbleH1(PipelineSchedule):
     name = "zb_h1"
     splits_backward = True
     source = "Qi et al. 2023, arXiv 2401.10241, section 2.1 and figure 3"
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b - w), b without w."""
+        return (ranks - 1) * (forward + input_gradient - weight_gradient)
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """As many micro-batches ahead as 1F1B."""
@@ -30,6 +36,12 @@ class ZeroBubbleH2(PipelineSchedule):
     name = "zb_h2"
     splits_backward = True
     source = "Qi et al. 2023, arXiv 2401.10241, section 2.2 and figure 3"
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """(p - 1)(f + b - 2 w), b without w; the last rank ends (p - 1) f later than the first."""
+        return (ranks - 1) * (forward + input_gradient - 2 * weight_gradient)
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """As many micro-batches ahead as fill the time until the first gradient comes."""

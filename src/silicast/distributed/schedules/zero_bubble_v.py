@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from silicast.distributed.schedules.order import FORWARD, INPUT, WEIGHT, Action, Placement
-from silicast.distributed.schedules.schedule import PipelineSchedule, register
+from silicast.distributed.schedules.schedule import PipelineSchedule, Times, register
 
 
 @register
@@ -21,6 +21,12 @@ class ZeroBubbleV(PipelineSchedule):
     def placement(self, ranks: int, chunks: int) -> Placement:
         """The first rank holds the first and the last stage."""
         return Placement.v_shaped(ranks)
+
+    def bubble(
+        self, ranks: int, chunks: int, forward: Times, input_gradient: Times, weight_gradient: Times
+    ) -> Times:
+        """2 (p - 1)(b - w), b without w: none where all three are equal."""
+        return 2 * (ranks - 1) * (input_gradient - weight_gradient)
 
     def actions(self, rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
         """What would run with enough micro-batches to fill the pipeline, without those beyond."""

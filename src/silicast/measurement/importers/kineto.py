@@ -34,7 +34,9 @@ _COLLECTIVES = {
     "_allgather_base": "all_gather", "allgather_into_tensor_coalesced": "all_gather",
     "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "_reduce_scatter_base": "reduce_scatter", "all_to_all": "all_to_all",
-    "all_to_allv": "all_to_all", "broadcast": "broadcast", "send": "send_recv",
+    "all_to_allv": "all_to_all", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
+    "allreduce_coalesced": "all_reduce", "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "broadcast": "broadcast", "send": "send_recv",
     "recv": "send_recv",
 }  # fmt: skip
 _DTYPES = {

@@ -10,7 +10,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
 from silicast.scenario.capacity_search import COUNTED, Search
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.set_fields import with_fields
@@ -32,6 +32,10 @@ class CapacityAnswerer(Answerer):
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         work = scenario.workload
         assert isinstance(work, CapacityWorkload)
+        refuse_unmodelled(scenario, "colocation")
+        if scenario.raw.tier == "bound":
+            hint = "another tier; the answer has bounds beside its metrics"
+            raise not_yet("capacity of tier bound", "tier", hint)
         found, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:

@@ -14,7 +14,7 @@ from silicast.composition.engine import Engine
 from silicast.composition.pipes import pipe_parts
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
-from silicast.hardware.device import Device, Link
+from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import Evidence
@@ -124,7 +124,7 @@ def topology_between(cluster: Cluster, gpus: int) -> Topology:
         cluster.linked_device,
         gpus,
         gpus_per_node=max(min(cluster.domain, cluster.gpus), cluster.gpus_per_node),
-        inter=Link("network", cluster.inter_node.bandwidth_bytes_per_s),
+        inter=cluster.inter_node.link,
         paths=cluster.pcie_paths,
     )
 

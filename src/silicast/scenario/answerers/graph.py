@@ -22,7 +22,7 @@ from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, description, framework_of, machine_of
 from silicast.scenario.measured import calibrated_by
-from silicast.scenario.program_file import program_in
+from silicast.scenario.program_file import is_execution_trace, program_in
 from silicast.scenario.resolve import plan_of
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
@@ -60,17 +60,25 @@ class GraphAnswerer(Answerer):
     ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
     compiles; its option ``attention`` is "math" (products and softmax one by one, as with
     ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
-    under automatic mixed precision.
+    under automatic mixed precision. Of a Chakra trace, ``e2e_ms`` alone.
     """
 
     task: ClassVar[str] = "graph"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        if is_execution_trace(scenario):
+            from silicast.scenario.execution_trace import trace_answer
+
+            return trace_answer(scenario)
         return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        if is_execution_trace(scenario):
+            from silicast.scenario.execution_trace import trace_timeline
+
+            return trace_timeline(scenario)
         from silicast.composition.trace import trace_program
 
         asked = pass_of(scenario)

@@ -45,9 +45,10 @@ class TrtLlm(Scheduler):
 
     def together(self, groups: int) -> Lockstep | None:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
-        if groups == 1 or not self.number("enable_balance"):
+        held = int(self.number("timeout_iters")) - 1
+        if groups == 1 or not self.number("enable_balance") or held < 1:
             return None
-        return Balance(int(self.number("timeout_iters")) - 1)
+        return Balance(held)
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""

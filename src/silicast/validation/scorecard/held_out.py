@@ -1,9 +1,10 @@
 """Predictions as if an architecture, or long messages, had never been measured.
 
 ``held_out/<physics group>.json`` holds, for each architecture, the constants that were fitted
-without any row of it (``lab/fit_*.py``). Chips of one architecture are left out
-together. ``held_out_sizes`` holds constants and corrections of collectives that were fitted on
-short messages.
+without any row of it (``lab/fit_*.py``). Chips of one architecture are left out together;
+``held_out_devices`` holds those of collectives without one device, where others of its architecture
+have the same link. ``held_out_sizes`` holds constants and corrections of collectives that were
+fitted on short messages.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from silicast.validation.scorecard.suite import resting
 
 FOLDER = Path(__file__).parent / "held_out"
 JUDGED = "software_log_sd"
+OF_DEVICES = Path(__file__).parent / "held_out_devices" / "communication.json"
 SHORT = Path(__file__).parent / "held_out_sizes" / "communication.json"
 
 
@@ -134,6 +136,13 @@ def _is_of(name: str, architecture: str) -> bool:
         return find_device(name).architecture == architecture
     except SilicastError:  # of a class of architectures
         return False
+
+
+@cache
+def collectives_without() -> Mapping[str, Physics]:
+    """Device -> constants of collectives that were fitted without its rows."""
+    bodies = msgspec.json.decode(OF_DEVICES.read_bytes(), type=dict[str, Body])
+    return {device: _physics("communication", body) for device, body in bodies.items()}
 
 
 def constants_of_short_messages() -> Physics:

@@ -10,7 +10,10 @@ import pytest
 from silicast.app.cli import main
 from silicast.measurement.importers.files import import_files, save
 from silicast.measurement.records import read_measurements
+from silicast.scenario.decode import decode
+from silicast.scenario.workloads import TrainingWorkload
 from tests.unit.measurement.importers import samples as s
+from tests.unit.measurement.training_configs.samples import SCRIPT, written
 
 Capture = pytest.CaptureFixture[str]
 
@@ -138,3 +141,19 @@ def test_a_field_that_is_no_field(tmp_path: Path, capsys: Capture, words: list[s
     assert main(["import", str(path), "-o", str(tmp_path / "rows.jsonl"), *stated]) == 2
     assert "--set" in capsys.readouterr().err
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_a_training_configuration_becomes_a_scenario(tmp_path: Path, capsys: Capture) -> None:
+    (script,) = written(tmp_path, run_sh=SCRIPT)
+    target = tmp_path / "run.json"
+    given = ["--device", "h100", "--set", "workload.recompute=full"]
+    assert main(["import", str(script), "-o", str(target), *given]) == 0
+    shown = capsys.readouterr().out
+    assert "read as a configuration of Megatron-LM" in shown
+    assert "not used: lr = 1e-4" in shown
+    assert "device: not stated" not in shown
+    made = decode(json.loads(target.read_text()))
+    assert made.raw.device == "h100"
+    assert made.raw.parallel.tp == 4
+    assert isinstance(made.workload, TrainingWorkload)
+    assert made.workload.recompute == "full"

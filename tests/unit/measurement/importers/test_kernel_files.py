@@ -350,3 +350,42 @@ class TestTables:
         pq.write_table(pa.table(columns), tmp_path / "x.dat")
         reading = read(tmp_path / "x.dat", "table")
         assert kernels(reading)[0].latency_us == 5.0
+
+
+def test_a_step_of_training(tmp_path: Path) -> None:
+    """Operators of autograd launch kernels of known sizes; collectives come with theirs; what
+    overlaps on another stream loses nothing.
+    """
+    bf16 = s.BF16
+    names = {
+        "AllGather": "_allgather_base", "AllReduce": "allreduce_coalesced",
+        "ReduceScatter": "_reduce_scatter_base",
+    }  # fmt: skip
+
+    def nccl(name: str, start: float, given: int, got: int) -> dict[str, Any]:
+        return s.on_device(
+            f"ncclDevKernel_{name}_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", start, 40.0,
+            more={"In msg nelems": given, "Out msg nelems": got, "Group size": 4,
+                  "dtype": "BFloat16", "stream": 20,
+                  "Collective name": names[name]},
+        )  # fmt: skip
+
+    events = [
+        s.cpu_op(1, "aten::mm", 0, 20, [[8, 64], [64, 32]], [bf16, bf16]),
+        s.cpu_op(2, "autograd::engine::evaluate_function: MmBackward0", 30, 60),
+        s.cpu_op(3, "MmBackward0", 32, 55),
+        s.cpu_op(4, "aten::mm", 35, 20, [[64, 8], [8, 32]], [bf16, bf16]),
+        s.cpu_op(5, "aten::mm", 60, 20, [[8, 32], [32, 64]], [bf16, bf16]),
+        s.on_device(s.GEMM, 100, 5.0, 1, 101), s.on_device(s.GEMM, 110, 7.0, 4, 102),
+        s.on_device(s.GEMM, 120, 9.0, 5, 103), nccl("AllGather", 100, 1 << 20, 1 << 22),
+        nccl("ReduceScatter", 140, 1 << 22, 1 << 20), nccl("AllReduce", 180, 4096, 4096),
+    ]  # fmt: skip
+    found = read(s.written(tmp_path, "t.json", s.kineto(events)), "kineto")
+    assert_nothing_lost(found, 141.0, 6)
+    sizes = {(r.kernel["m"], r.kernel["n"], r.kernel["k"]): r.latency_us for r in kernels(found)}
+    assert sizes == {(8, 32, 64): 5.0, (64, 32, 8): 7.0, (8, 64, 32): 9.0}
+    calls = [row for row in found.records if isinstance(row, CollectiveRow)]
+    assert {tuple(row.collective[name] for name in ("op", "bytes", "gpus")) for row in calls} == {
+        ("all_gather", 1 << 23, 4), ("reduce_scatter", 1 << 23, 4), ("all_reduce", 8192, 4),
+    }  # fmt: skip
+    assert found.rejected == ()

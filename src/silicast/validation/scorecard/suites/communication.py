@@ -1,6 +1,7 @@
 """Collectives: NCCL and the engines' own all-reduce against nccl-tests and engine benchmarks.
 
-Three metrics: unseen sizes, long messages, and architectures as if they had not been measured.
+Four metrics: unseen sizes, long messages, and devices and architectures as if they had not been
+measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from silicast.kernels.physics import Physics
 from silicast.learning.artefact import Artefact
 from silicast.validation.scorecard.collectives import TABLES, CollectiveRows, read_collectives
 from silicast.validation.scorecard.held_out import (
+    collectives_without,
     constants_of_short_messages,
     constants_without,
     corrections_of_short_messages,
@@ -38,6 +40,7 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     return [
         scored("latency_us", unseen, predict(unseen), line),
         scored("long_us", long, predict(long, *short), line),
+        scored("unseen_device_us", unseen, _unseen_devices(unseen), line),
         scored("unmeasured_us", unseen, _unmeasured(unseen), line),
     ]
 
@@ -66,6 +69,17 @@ def scored(
         },
         noise=rows.noise,
     )  # fmt: skip
+
+
+def _unseen_devices(rows: CollectiveRows) -> F64:
+    """Each device under constants without it: of its architecture's others where any has its link,
+    else of other architectures.
+    """
+    found, without = _unmeasured(rows), collectives_without()
+    for name in sorted(set(rows.device.tolist()) & set(without)):
+        mine = np.flatnonzero(rows.device == name)
+        found[:, mine] = predict(rows.take(mine), without[name])
+    return found
 
 
 def _unmeasured(rows: CollectiveRows) -> F64:

@@ -1,0 +1,188 @@
+"""`silicast collective`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from silicast.app import status
+from silicast.app.console import show, warn, write_json
+from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.predict import (
+    Tree,
+    predicted,
+    print_reply,
+    refused,
+    require_measured,
+    with_calibrations,
+)
+from silicast.core.errors import SilicastError
+
+
+def collective(
+    op: str,
+    /,
+    *,
+    size: Annotated[str, Parameter(name="--bytes")],
+    device: str | None = None,
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    inter_node: str | None = None,
+    dtype: str | None = None,
+    implementation: str | None = None,
+    implementation_version: str | None = None,
+    launch: str | None = None,
+    astra_network: Path | None = None,
+    astra_system: Path | None = None,
+    plot: Path | None = None,
+    calibration: Calibrations = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> int:
+    """Predict a collective, as in `silicast collective all_reduce --bytes 1MiB --device h100`.
+
+    Args:
+        op: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send_recv.
+        size: of the message as nccl-tests counts it (256MB, 1MiB), or a sweep (1KiB..1GiB).
+        device: catalog name, or path to a device file.
+        gpus: participants; left out, those of the device's usual node.
+        gpus_per_node: of the cluster; left out, the device's usual node.
+        inter_node: the network between nodes, by its name in the catalog.
+        dtype: element format; left out, bf16.
+        implementation: whose collectives: nccl (default), vllm, sglang, trtllm.
+        implementation_version: its release.
+        launch: graph (default), eager or torch.
+        astra_network: an ASTRA-sim network file; prints ASTRA-sim's own times.
+        astra_system: the system file that goes with it.
+        plot: a file (.svg, .png, .pdf) to draw a sweep to.
+        calibration: a file that `silicast calibrate` wrote; give it once for each of several.
+        strict: refuse what lies outside measured ground instead of widening the interval.
+        json: print the answer as JSON instead of a table.
+    """
+    from silicast.scenario.collective_sizes import sizes_of
+
+    sizes = sizes_of(size)
+    given = {
+        "dtype": dtype, "implementation": implementation,
+        "implementation_version": implementation_version, "launch": launch,
+    }  # fmt: skip
+    workload = {"op": op, **{name: value for name, value in given.items() if value is not None}}
+    joined = {"gpus_per_node": gpus_per_node, "inter_node": inter_node}
+    cluster = {name: value for name, value in joined.items() if value is not None}
+    if astra_network is not None or astra_system is not None:
+        return _beside_astra(
+            sizes, workload, cluster, device, astra_network, astra_system, json=json
+        )
+    if device is None:
+        raise SilicastError("says on what: give it", field="--device", hint="--device h100")
+    scenario = _scenario(device, workload, cluster, gpus, calibration)
+    if len(sizes) > 1 or plot is not None:
+        return _swept(scenario, sizes, plot, strict=strict, json=json)
+
+    from silicast.report.collective import collective_report
+    from silicast.scenario.collective_sizes import without_launch
+
+    scenario = _sized(scenario, sizes[0])
+    reply = predicted(scenario)
+    other = without_launch(scenario)
+    replayed = predicted(other) if other and reply["ok"] else None
+    return print_reply(
+        reply, lambda answer: collective_report(scenario, answer, replayed), json=json,
+        strict=strict,
+    )  # fmt: skip
+
+
+def _scenario(
+    device: str, workload: Tree, cluster: Tree, gpus: int | None, files: list[Path] | None
+) -> Tree:
+    """The scenario without a size."""
+    from silicast.scenario.collective_sizes import usual_gpus
+
+    scenario: dict[str, Any] = {
+        "format": 1, "task": "collective", "device": device, "why": "full", "workload": workload,
+    }  # fmt: skip
+    if cluster:
+        scenario["cluster"] = cluster
+    scenario["workload"] = {**workload, "gpus": gpus or usual_gpus(scenario)}
+    return with_calibrations(scenario, files)
+
+
+def _sized(scenario: Tree, size: int) -> Tree:
+    return {**scenario, "workload": {**scenario["workload"], "bytes": size}}
+
+
+def _swept(
+    scenario: Tree, sizes: tuple[int, ...], plot: Path | None, *, strict: bool, json: bool
+) -> int:
+    """Answers every size.
+
+    Raises:
+        SilicastError: the first size that is refused, or a drawing that cannot be made.
+    """
+    from silicast.report.collective import head_of, sweep_report, write_sweep
+    from silicast.report.plot_file import check_plot
+
+    if plot is not None:
+        if len(sizes) < 2:
+            raise SilicastError(
+                "draws a sweep", field="--plot", hint="give several sizes, as --bytes 1KiB..1GiB"
+            )
+        check_plot(plot)
+    points = [(size, _answer(_sized(scenario, size), strict=strict)) for size in sizes]
+    if plot is not None:
+        write_sweep(plot, points, head_of(scenario))
+        warn(f"{plot}: the curve")
+    if json:
+        swept = [{"bytes": size, "answer": answer} for size, answer in points]
+        write_json({"ok": True, "sweep": "bytes", "points": swept})
+    else:
+        show(sweep_report(scenario, points))
+    return status.ANSWERED
+
+
+def _answer(scenario: Tree, *, strict: bool = False) -> Tree:
+    reply = predicted(scenario)
+    if not reply["ok"]:
+        raise refused(reply)
+    if strict:
+        require_measured(reply)
+    return reply
+
+
+def _beside_astra(
+    sizes: tuple[int, ...],
+    workload: Tree,
+    cluster: Tree,
+    device: str | None,
+    network: Path | None,
+    system: Path | None,
+    *,
+    json: bool,
+) -> int:
+    """ASTRA-sim's times, and Silicast's beside them where a device is named.
+
+    Raises:
+        SilicastError: one file without the other, or one that cannot be followed.
+    """
+    if network is None or system is None:
+        missing = "--astra-network" if network is None else "--astra-system"
+        raise SilicastError("goes with the other file of ASTRA-sim: give both", field=missing)
+    import msgspec
+
+    from silicast.report.collective import astra_report
+    from silicast.scenario.collective_sizes import astra_points
+
+    op = workload["op"]
+    npus, peers = astra_points(op, sizes, network, system)
+    answers = {}
+    if device is not None:
+        scenario = _scenario(device, workload, cluster, npus, None)
+        answers = {p.nccl_size: _answer(_sized(scenario, p.nccl_size)) for p in peers}
+    if json:
+        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.nccl_size)} for p in peers]
+        write_json({"ok": True, "npus": npus, "points": found})
+    else:
+        show(astra_report(op, npus, peers, answers))
+    return status.ANSWERED

@@ -1,0 +1,187 @@
+"""ASTRA-sim's network file (YAML) and system file (JSON), read strictly."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, final
+
+import msgspec
+
+from silicast.core.errors import SilicastError, over_limit, unsupported
+
+Topology = Literal["Switch", "Ring", "FullyConnected"]
+TOPOLOGIES: tuple[Topology, ...] = ("Switch", "Ring", "FullyConnected")
+NETWORK_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+MOST_NPUS = 4096
+LARGEST = 1 << 20
+"""Bytes of a file."""
+RING = ("ring",)
+
+_FLOW = re.compile(r"^([A-Za-z_][\w-]*)\s*:\s*(?:\[(.*)\]\s*)?$")
+_ITEM = re.compile(r"^\s*-\s+(.*)$")
+
+
+@final
+@dataclass(frozen=True)
+class AstraNetwork:
+    """One dimension of ASTRA-sim's analytical network.
+
+    Attributes:
+        topology: how NPUs are joined.
+        npus: number of NPUs.
+        bandwidth_gib_per_s: of each link; ASTRA-sim's GB/s are 2**30 bytes a second.
+        latency_ns: of each link.
+    """
+
+    topology: Topology
+    npus: int
+    bandwidth_gib_per_s: float
+    latency_ns: float
+
+    @property
+    def bytes_per_ns(self) -> float:
+        """The bandwidth as the simulation counts it."""
+        return self.bandwidth_gib_per_s * float(1 << 30) / 1e9
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=65536)]
+_Names = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+
+
+@final
+class AstraSystem(msgspec.Struct, frozen=True, rename="kebab"):
+    """What of a system file the network's times depend on; other keys do not change them."""
+
+    all_reduce_implementation: _Names
+    all_gather_implementation: _Names
+    reduce_scatter_implementation: _Names
+    all_to_all_implementation: _Names
+    endpoint_delay: Annotated[int, msgspec.Meta(ge=0)]
+    preferred_dataset_splits: _Count
+    active_chunks_per_dimension: _Count
+    local_mem_bw: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+
+    def implementation(self, op: str) -> tuple[str, ...]:
+        """The algorithms of an operation, one a dimension."""
+        found: Mapping[str, tuple[str, ...]] = {
+            "all_reduce": self.all_reduce_implementation,
+            "all_gather": self.all_gather_implementation,
+            "reduce_scatter": self.reduce_scatter_implementation,
+            "all_to_all": self.all_to_all_implementation,
+        }
+        return found[op]
+
+
+def read_network(path: Path) -> AstraNetwork:
+    """The network that a file describes.
+
+    Raises:
+        SilicastError: unreadable, not of the form of ASTRA-sim, or several dimensions.
+    """
+    return network_of(_text(path), str(path))
+
+
+def network_of(text: str, file: str = "") -> AstraNetwork:
+    r"""The network that the text of a file describes.
+
+    >>> network_of("topology: [ Ring ]\nnpus_count: [ 4 ]  # one node\n"
+    ...            "bandwidth: [ 50.0 ]\\nlatency: [ 500 ]")
+    AstraNetwork(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0)
+    """
+    lists = _lists(text, file)
+    for key in NETWORK_KEYS:
+        if key not in lists:
+            raise SilicastError("is missing", field=key, file=file, hint=f"as in {key}: [ ... ]")
+        if len(lists[key]) != len(lists["topology"]):
+            raise SilicastError(
+                f"has {len(lists[key])} entries, and topology {len(lists['topology'])}",
+                field=key, file=file, hint="one a dimension",
+            )  # fmt: skip
+    if len(lists["topology"]) != 1:
+        raise unsupported(
+            f"{len(lists['topology'])} dimensions; its numbers are reproduced in one", "topology",
+            "for more take silicast.communication.flows", file=file,
+        )  # fmt: skip
+    name = lists["topology"][0]
+    topology = next((known for known in TOPOLOGIES if known == name), None)
+    if topology is None:
+        raise unsupported(f"{name!r}", "topology", f"one of {', '.join(TOPOLOGIES)}", file=file)
+    npus = _number(lists, "npus_count", file)
+    if npus != int(npus) or not 2 <= npus <= MOST_NPUS:
+        raise SilicastError(
+            f"{npus:g} NPUs", field="npus_count", file=file, hint=f"2 to {MOST_NPUS:,}"
+        )
+    bandwidth, latency = _number(lists, "bandwidth", file), _number(lists, "latency", file)
+    if not bandwidth > 0.0:
+        raise SilicastError(
+            f"{bandwidth:g} GB/s: nothing would ever arrive", field="bandwidth", file=file,
+            hint="above 0",
+        )  # fmt: skip
+    if latency < 0.0:
+        raise SilicastError(f"{latency:g} ns", field="latency", file=file, hint="0 or more")
+    return AstraNetwork(topology, int(npus), bandwidth, latency)
+
+
+def read_system(path: Path) -> AstraSystem:
+    """The system that a file describes.
+
+    Raises:
+        SilicastError: unreadable, not JSON, or a key is missing or wrong.
+    """
+    try:
+        return msgspec.json.decode(_text(path), type=AstraSystem)
+    except msgspec.MsgspecError as error:
+        raise SilicastError(
+            str(error), field="system", file=str(path), hint="the JSON of ASTRA-sim's system layer"
+        ) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise over_limit("larger than 1 MiB", file=str(path))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SilicastError(f"cannot read: {reason}", kind="io", file=str(path)) from None
+
+
+def _lists(text: str, file: str) -> dict[str, list[str]]:
+    """``key: [a, b]``, or ``key:`` and a line ``- a`` an entry; nothing else of YAML."""
+    found: dict[str, list[str]] = {}
+    open_list: list[str] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.partition("#")[0].rstrip()
+        if not content or content == "---":
+            continue
+        item = _ITEM.match(content)
+        if item and open_list is not None:
+            open_list.append(item.group(1).strip())
+            continue
+        entry = _FLOW.match(content)
+        if entry is None:
+            raise SilicastError(
+                f"expected key: [ ... ], found {content.strip()[:60]!r}", field=f"line {number}",
+                file=file, hint="lists of names and numbers; no other YAML is read",
+            )  # fmt: skip
+        key, words = entry.groups()
+        if key in found:
+            raise SilicastError("is given twice", field=key, file=file)
+        found[key] = [word.strip() for word in (words or "").split(",") if word.strip()]
+        open_list = found[key] if words is None else None
+    return found
+
+
+def _number(lists: Mapping[str, list[str]], key: str, file: str) -> float:
+    word = lists[key][0]
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SilicastError(f"{word[:40]!r} is not a number", field=key, file=file)
+    return value

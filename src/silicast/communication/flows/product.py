@@ -1,0 +1,250 @@
+"""Regular networks as products of dimensions: NVLink domains, rails, fat trees, tori, meshes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, final
+
+import numpy as np
+
+from silicast.communication.flows.fabric import Fabric, Routes, check_link
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+
+Kind = Literal["switch", "ring", "full"]
+KINDS: tuple[Kind, ...] = ("switch", "ring", "full")
+MOST_RANKS = 1 << 20
+
+
+@final
+@dataclass(frozen=True)
+class Dimension:
+    """One way in which ranks are joined.
+
+    Attributes:
+        kind: "switch" (a link up and one down for each rank), "ring" (a link to each neighbour),
+            "full" (a link to each peer).
+        size: ranks along the dimension.
+        bytes_per_s: of each link of a rank, one direction.
+        latency_s: of each link.
+        pod: of a switch: ranks below one leaf switch, whose uplinks they share; 0 = one switch
+            for all. Traffic is spread evenly over the uplinks of a leaf, which count as one link.
+        oversubscription: of a leaf's uplinks: what its ranks can send over what leaves it.
+
+    Raises:
+        SilicastError: a size, pod, bandwidth, latency or oversubscription that no network has.
+    """
+
+    kind: Kind
+    size: int
+    bytes_per_s: float
+    latency_s: float = 0.0
+    pod: int = 0
+    oversubscription: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise SilicastError(
+                f"unknown kind of dimension {self.kind!r}", kind="unknown_name",
+                field="dimension.kind", hint=f"one of {', '.join(KINDS)}",
+            )  # fmt: skip
+        if self.size < 1:
+            raise SilicastError(f"{self.size} ranks", field="dimension.size", hint="at least 1")
+        check_link(f"a {self.kind} of {self.size}", self.bytes_per_s, self.latency_s, "dimension")
+        if self.pod and (self.kind != "switch" or self.pod < 1 or self.size % self.pod):
+            raise SilicastError(
+                f"pods of {self.pod} in a {self.kind} of {self.size}", field="dimension.pod",
+                hint="a divisor of the ranks below a switch",
+            )  # fmt: skip
+        if not self.oversubscription > 0.0:
+            raise SilicastError(
+                f"an oversubscription of {self.oversubscription:g}",
+                field="dimension.oversubscription", hint="1 = none, 4 = a quarter leaves the leaf",
+            )  # fmt: skip
+
+    @property
+    def pods(self) -> int:
+        """Leaf switches of a group; 0 where there is but one switch."""
+        return self.size // self.pod if self.pod and self.pod < self.size else 0
+
+
+@final
+@dataclass(frozen=True)
+class Product(Fabric):
+    """Ranks at the points of a grid; the first dimension's neighbours have successive numbers.
+
+    A message corrects one coordinate after the other, the first dimension first. In a cluster of
+    nodes on rails it thus goes to the peer of its target's rail over NVLink, then along the rail.
+
+    >>> node = Dimension("switch", 8, 450e9)
+    >>> rails = Dimension("switch", 4, 50e9, pod=2, oversubscription=2.0)
+    >>> cluster = Product((node, rails))
+    >>> way = cluster.route(np.array([0]), np.array([25])).links
+    >>> [cluster.link_name(link) for link in way.tolist()]  # doctest: +NORMALIZE_WHITESPACE
+    ['rank 0 up (dimension 0)', 'rank 1 down (dimension 0)', 'rank 1 up (dimension 1)',
+     'leaf 2 up (dimension 1)', 'leaf 3 down (dimension 1)', 'rank 25 down (dimension 1)']
+
+    Raises:
+        SilicastError: no dimension, or more ranks than are simulated.
+    """
+
+    dimensions: tuple[Dimension, ...]
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            raise SilicastError("a network without dimensions", field="dimensions")
+        if self.ranks > MOST_RANKS:
+            raise SilicastError(
+                f"{self.ranks:,} ranks; at most {MOST_RANKS:,} are simulated", kind="limit",
+                field="dimensions",
+            )  # fmt: skip
+
+    @cached_property
+    def ranks(self) -> int:
+        """See :class:`Fabric`."""
+        count = 1
+        for dimension in self.dimensions:
+            count *= dimension.size
+        return count
+
+    @cached_property
+    def _bases(self) -> tuple[int, ...]:
+        """The first link of each dimension, and the number of all."""
+        found = [0]
+        for dimension in self.dimensions:
+            own = dimension.size - 1 if dimension.kind == "full" else 2
+            groups = self.ranks // dimension.size
+            found.append(found[-1] + own * self.ranks + 2 * groups * dimension.pods)
+        return tuple(found)
+
+    def _per_link(self, own: Sequence[float], trunk: Sequence[float]) -> F64:
+        found = np.zeros(self._bases[-1])
+        for place, dimension in enumerate(self.dimensions):
+            start, end = self._bases[place : place + 2]
+            found[start:end] = own[place]
+            if dimension.pods:
+                found[start + 2 * self.ranks : end] = trunk[place]
+        return found
+
+    @cached_property
+    def capacity(self) -> F64:
+        """See :class:`Fabric`."""
+        dims = self.dimensions
+        return self._per_link(
+            [d.bytes_per_s for d in dims],
+            [d.bytes_per_s * d.pod / d.oversubscription for d in dims],
+        )
+
+    @cached_property
+    def latency_s(self) -> F64:
+        """See :class:`Fabric`."""
+        latencies = [d.latency_s for d in self.dimensions]
+        return self._per_link(latencies, latencies)
+
+    def route(self, source: I64, target: I64) -> Routes:
+        """See :class:`Fabric`; every target can be reached."""
+        ways: list[I64] = []
+        links: list[I64] = []
+        now = np.asarray(source, dtype=np.int64)
+        stride = 1
+        for place, dimension in enumerate(self.dimensions):
+            here = now // stride % dimension.size
+            there = np.asarray(target, dtype=np.int64) // stride % dimension.size
+            moving = np.flatnonzero(here != there)
+            walk = self._walks[dimension.kind]
+            hops = walk(place, stride, now[moving], here[moving], there[moving])
+            ways += [moving[which] for which, _ in hops]
+            links += [link for _, link in hops]
+            now = now + (there - here) * stride
+            stride *= dimension.size
+        return Routes.of(len(now), ways, links)
+
+    @property
+    def _walks(self) -> dict[Kind, Callable[[int, int, I64, I64, I64], list[_Hop]]]:
+        return {"switch": self._over_switch, "ring": self._along_ring, "full": self._to_peer}
+
+    def _over_switch(self, place: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        dimension, base = self.dimensions[place], self._bases[place]
+        every = np.arange(len(now), dtype=np.int64)
+        hops = [(every, base + 2 * now)]
+        if dimension.pods:
+            group = now // (stride * dimension.size) * stride + now % stride
+            first = base + 2 * self.ranks + 2 * dimension.pods * group
+            out, back = here // dimension.pod, there // dimension.pod
+            far = np.flatnonzero(out != back)
+            hops.append((far, (first + 2 * out)[far]))
+            hops.append((far, (first + 2 * back + 1)[far]))
+        return [*hops, (every, base + 2 * (now + (there - here) * stride) + 1)]
+
+    def _along_ring(self, place: int, stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        size, base = self.dimensions[place].size, self._bases[place]
+        forth = (there - here) % size
+        ahead = forth <= size - forth  # half way round either way is as long: forwards
+        left = np.where(ahead, forth, size - forth)
+        at, hops = here.copy(), []
+        for _ in range(int(left.max(initial=0))):
+            going = np.flatnonzero(left > 0)
+            rank = (now + (at - here) * stride)[going]
+            hops.append((going, base + 2 * rank + np.where(ahead[going], 0, 1)))
+            at = np.where(left > 0, (at + np.where(ahead, 1, -1)) % size, at)
+            left = left - 1
+        return hops
+
+    def _to_peer(self, place: int, _stride: int, now: I64, here: I64, there: I64) -> list[_Hop]:
+        size = self.dimensions[place].size
+        slot = (there - here - 1) % size
+        return [(np.arange(len(now), dtype=np.int64), self._bases[place] + now * (size - 1) + slot)]
+
+    def link_name(self, link: int) -> str:
+        """See :class:`Fabric`."""
+        place = next(i for i in range(len(self.dimensions)) if link < self._bases[i + 1])
+        dimension, at = self.dimensions[place], link - self._bases[place]
+        words = {"switch": ("up", "down"), "ring": ("forwards", "backwards")}
+        if dimension.kind == "full":
+            rank, slot = divmod(at, dimension.size - 1)
+            name = f"rank {rank} to peer {slot + 1} places on"
+        elif at < 2 * self.ranks:
+            name = f"rank {at // 2} {words[dimension.kind][at % 2]}"
+        else:
+            at -= 2 * self.ranks
+            name = f"leaf {at // 2} {words['switch'][at % 2]}"
+        return f"{name} (dimension {place})"
+
+
+_Hop = tuple[I64, I64]
+"""Places of the ways that take it, and the link that each takes."""
+
+
+def torus(shape: Sequence[int], bytes_per_s: float, latency_s: float = 0.0) -> Product:
+    """A torus whose links all have one bandwidth; dimensions are corrected in order."""
+    return Product(tuple(Dimension("ring", size, bytes_per_s, latency_s) for size in shape))
+
+
+def rail_cluster(
+    nodes: int,
+    gpus_per_node: int,
+    *,
+    node_bytes_per_s: float,
+    network_bytes_per_s: float,
+    node_latency_s: float = 0.0,
+    network_latency_s: float = 0.0,
+    nodes_per_pod: int = 0,
+    oversubscription: float = 1.0,
+) -> Product:
+    """Nodes with a switch inside; GPUs of one number hang on a rail, a fat tree of its own.
+
+    Args:
+        node_bytes_per_s: of a GPU's links inside its node, one direction.
+        network_bytes_per_s: of its network adapter.
+        nodes_per_pod: nodes below one leaf switch of each rail; 0 = all.
+        oversubscription: of the leaves' uplinks.
+    """
+    return Product((
+        Dimension("switch", gpus_per_node, node_bytes_per_s, node_latency_s),
+        Dimension(
+            "switch", nodes, network_bytes_per_s, network_latency_s, nodes_per_pod,
+            oversubscription,
+        ),
+    ))  # fmt: skip

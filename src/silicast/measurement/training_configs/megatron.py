@@ -1,0 +1,257 @@
+"""Megatron-LM (github.com/NVIDIA/Megatron-LM): arguments of a run, in a shell script or alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
+
+from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
+from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.measurement.training_configs.shell_words import Script, options, unresolved
+
+KNOWN = frozenset((
+    "tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size",
+    "global-batch-size", "num-attention-heads", "seq-length",
+))  # fmt: skip
+"""Three of these make a run of Megatron-LM."""
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd_momentum", "muon": "muon", "dist_muon": "muon"}
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+FP8 = {"delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp8_block"}
+POSITIONS = {"learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope",
+             "none": "rope", "relative": "rope"}  # fmt: skip
+NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
+MODULES = {
+    "core_attn": "selective", "mlp": "selective:mlp", "moe": "selective:moe",
+    "moe_act": "selective:activation", "layernorm": "selective:norm",
+    "mla_up_proj": "selective:latent", "shared_experts": "selective:shared_experts",
+}  # fmt: skip
+"""Of ``--recompute-modules``."""
+VOCABULARIES = {"GPT2BPETokenizer": 50_257}
+"""Of tokenizers that are the same everywhere."""
+STEP = 64
+"""Widths of gated MLPs that are not stated are multiples of it."""
+
+
+@register
+@final
+class Megatron(TrainingConfig):
+    """Reads a script that starts a run, or a list of arguments."""
+
+    name: ClassVar[str] = "Megatron-LM"
+    files: ClassVar[str] = "a shell script that starts pretrain_gpt.py, or a list of its arguments"
+
+    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+        """Arguments that only Megatron-LM has."""
+        return len(files) == 1 and files[0].table is None and len(
+            KNOWN & {word.replace("_", "-") for word in _names(files[0].text)}
+        ) >= 3  # fmt: skip
+
+    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+        """See :class:`TrainingConfig`."""
+        file = files[0]
+        script = Script.of(file.text)
+        found = options(script.command())
+        stated = {name: value for name, value in found.items() if not unresolved(value)}
+        said = [
+            f"--{name}: its value {value[:40]!r} is left to the shell"
+            for name, value in found.items()
+            if unresolved(value)
+        ]
+        if script.branched:
+            names = ", ".join(script.branched[:12])
+            said.append(f"set where a condition holds, taken as if it held: {names}")
+        fields = Fields(stated, str(file.path))
+        model, layers, more = _model(fields)
+        said += more
+        ranks = _ranks(fields)
+        parallel = _parallel(fields, ranks, layers, said)
+        micro = fields.whole("micro-batch-size", default=1)
+        scenario: Tree = {
+            "model": model, "parallel": parallel, "engine": {"name": "megatron"},
+            "precision": {"recipe": _recipe(fields)},
+            "workload": {
+                "seq_len": fields.whole("seq-length"), "micro_batch": micro,
+                "global_batch": _global_batch(fields, micro, parallel, said),
+                "recompute": _recompute(fields, said),
+                "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
+                "overlap": {
+                    "gradients": fields.flag("overlap-grad-reduce"),
+                    "weights": fields.flag("overlap-param-gather"),
+                    "transfers": not fields.flag("no-overlap-p2p-communication"),
+                    "tensor": fields.flag("tp-comm-overlap"),
+                },
+            },
+        }  # fmt: skip
+        if ranks:
+            scenario["cluster"] = {"gpus": ranks[0] * ranks[1], "gpus_per_node": ranks[0]}
+        if fields.flag("moe-router-force-load-balancing"):
+            scenario["workload"]["routing"] = "balanced"
+        return scenario, [*said, *not_used([fields])]
+
+
+def _names(text: str) -> list[str]:
+    return [word[2:].partition("=")[0] for word in text.split() if word.startswith("--")]
+
+
+def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
+    said: list[str] = []
+    layers, hidden = fields.whole("num-layers"), fields.whole("hidden-size")
+    heads, gated = fields.whole("num-attention-heads"), fields.flag("swiglu")
+    usual = int(4 * hidden * 2 / 3 / STEP) * STEP if gated else 4 * hidden
+    grouped = fields.flag("group-query-attention") or fields.has("num-query-groups")
+    tp = fields.whole("tensor-model-parallel-size", default=1)
+    squared = fields.flag("squared-relu")
+    position = fields.choice("position-embedding-type", POSITIONS, "learned_absolute")
+    position = "rope" if fields.flag("use-rotary-position-embeddings") else position
+    width = fields.whole("kv-channels", default=0, least=0)
+    experts = fields.whole("num-experts", default=0, least=0)
+    latent = None
+    if fields.flag("multi-latent-attention"):
+        latent = Latent(
+            kv_lora_rank=fields.whole("kv-lora-rank", default=32),
+            q_lora_rank=fields.whole("q-lora-rank", default=0, least=0),
+            qk_nope_head_dim=fields.whole("qk-head-dim", default=128),
+            qk_rope_head_dim=fields.whole("qk-pos-emb-head-dim", default=64),
+            v_head_dim=fields.whole("v-head-dim", default=128),
+        )
+    ffn = fields.whole("ffn-hidden-size", default=usual)
+    model = Decoder(
+        layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
+        kv_heads=fields.whole("num-query-groups", default=1) if grouped else heads,
+        head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, said),
+        max_positions=fields.whole("max-position-embeddings", default=4096),
+        activation="silu" if gated else "relu2" if squared else "gelu",
+        norm=fields.choice("normalization", NORMS, "LayerNorm"), position=position,
+        tied=not fields.flag("untie-embeddings-and-output-weights"),
+        biases=not fields.flag("disable-bias-linear"), qkv_bias=fields.flag("add-qkv-bias"),
+        qk_norm=fields.flag("qk-layernorm"), experts=experts,
+        topk=fields.whole("moe-router-topk", default=2),
+        moe_intermediate=fields.whole("moe-ffn-hidden-size", default=ffn) if experts else 0,
+        shared_intermediate=fields.whole(
+            "moe-shared-expert-intermediate-size", default=0, least=0
+        ),
+        dense_first=_dense_layers(fields, layers, said), latent=latent,
+        mtp_layers=fields.whole("mtp-num-layers", default=0, least=0),
+    )  # fmt: skip
+    made, more = config_of(model)
+    return made, layers, [*said, *more]
+
+
+def _dense_layers(fields: Fields, layers: int, said: list[str]) -> int:
+    """Layers without experts at the start, of ``--moe-layer-freq``: a number or a list."""
+    text = fields.text("moe-layer-freq", default="1").replace(" ", "")
+    if text == "1":
+        return 0
+    if text.startswith("([0]*") and ")" not in text[5:-1]:
+        count = text[5:].partition("+")[0]
+        if count.isdigit() and int(count) < layers:
+            return int(count)
+    said.append(f"moe-layer-freq: {text[:40]} is not read; experts in every layer are assumed")
+    return 0
+
+
+def _vocabulary(fields: Fields, tp: int, said: list[str]) -> int:
+    """Padded, as Megatron-LM pads it."""
+    tokenizer = fields.text("tokenizer-type")
+    known = VOCABULARIES.get(tokenizer, 0)
+    stated = fields.whole("padded-vocab-size", default=0, least=0)
+    if stated:
+        return stated
+    size = fields.whole("vocab-size", default=known, least=0)
+    if not size:
+        size = VOCABULARIES["GPT2BPETokenizer"]
+        said.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
+    step = fields.whole("make-vocab-size-divisible-by", default=128) * tp
+    return math.ceil(size / step) * step
+
+
+def _ranks(fields: Fields) -> tuple[int, int] | None:
+    """Devices of a node and nodes, where torchrun's arguments hold both."""
+    if fields.text("nproc-per-node").isdigit():
+        return fields.whole("nproc-per-node"), fields.whole("nnodes", default=1)
+    if fields.has("world-size"):
+        return fields.whole("world-size"), 1
+    return None
+
+
+def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: list[str]) -> Tree:
+    tp = fields.whole("tensor-model-parallel-size", default=1)
+    pp = fields.whole("pipeline-model-parallel-size", default=1)
+    cp = fields.whole("context-parallel-size", default=1)
+    ep = fields.whole("expert-model-parallel-size", default=1)
+    dp = 1
+    if ranks is None:
+        said.append("devices: not stated (--nproc-per-node, --nnodes); state parallel.dp")
+    else:
+        dp, rest = divmod(ranks[0] * ranks[1], tp * pp * cp)
+        if rest or not dp:
+            raise fields.error(
+                f"{ranks[0] * ranks[1]} ranks do not divide by {tp} x {pp} x {cp}",
+                "tensor-model-parallel-size",
+            )
+    zero = int(fields.flag("use-distributed-optimizer"))
+    if fields.has("data-parallel-sharding-strategy"):
+        zero = fields.choice("data-parallel-sharding-strategy", SHARDING, "no_shard")
+    if fields.flag("use-torch-fsdp2"):
+        zero = 3
+    fields.raw("use-megatron-fsdp")
+    chunks = fields.whole("num-virtual-stages-per-pipeline-rank", default=1)
+    if fields.has("num-layers-per-virtual-pipeline-stage"):
+        each = fields.whole("num-layers-per-virtual-pipeline-stage")
+        chunks, rest = divmod(layers, pp * each)
+        if rest or not chunks:
+            raise fields.error(
+                f"{layers} layers on {pp} stages are no chunks of {each}",
+                "num-layers-per-virtual-pipeline-stage",
+            )
+    parallel = parallel_of(
+        tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sp=fields.flag("sequence-parallel") and tp > 1,
+        zero=zero, virtual_stages=chunks,
+    )  # fmt: skip
+    if fields.has("expert-tensor-parallel-size") or ep > 1:
+        parallel["etp"] = fields.whole("expert-tensor-parallel-size", default=tp)
+    return parallel
+
+
+def _recipe(fields: Fields) -> str:
+    half = "bf16" if fields.flag("bf16") else "fp16" if fields.flag("fp16") else "fp32"
+    if fields.has("fp4-format"):
+        fields.raw("fp4-format", "fp4-recipe")
+        return "nvfp4"
+    if fields.raw("fp8-format", "fp8") is None:
+        return half
+    return str(fields.choice("fp8-recipe", FP8, "delayed"))
+
+
+def _global_batch(fields: Fields, micro: int, parallel: Mapping[str, Any], said: list[str]) -> int:
+    if fields.has("global-batch-size"):
+        return fields.whole("global-batch-size")
+    own = micro * int(parallel.get("dp", 1))
+    said.append(f"global-batch-size: not stated; {own}, one micro-batch a data rank")
+    return own
+
+
+def _recompute(fields: Fields, said: list[str]) -> str:
+    kind = fields.text("recompute-granularity", default="")
+    if fields.flag("recompute-activations"):
+        kind = "selective"
+    if kind == "full":
+        if fields.text("recompute-method", default="uniform") == "block":
+            count = fields.text("recompute-num-layers", default="1")
+            said.append(f"recompute-method block: every layer is taken, not {count} of a stage")
+        fields.raw("recompute-num-layers")
+        return "full"
+    if kind != "selective":
+        return "none"
+    modules = fields.text("recompute-modules", default="core_attn").split()
+    unknown = [name for name in modules if name not in MODULES]
+    if unknown:
+        raise fields.error(
+            f"unknown module {unknown[0][:40]!r}", "recompute-modules", ", ".join(MODULES)
+        )
+    if len(modules) > 1:
+        left = ", ".join(modules[1:])
+        said.append(f"recompute-modules: {modules[0]} is computed again, {left} are kept")
+    return MODULES[modules[0]]

@@ -1,0 +1,126 @@
+"""What reads the training configuration of another tool, and the one that understands a file.
+
+A tool is one module of this package that subclasses :class:`TrainingConfig` and registers itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.training_configs.config_file import ConfigFile
+
+Tree = dict[str, Any]
+MOST_FILES = 16
+SUFFIXES = (".json", ".toml", ".sh", ".bash", ".txt", ".args")
+"""Of files that are read in a folder."""
+
+
+class TrainingConfig(ABC):
+    """Reads the configuration of one tool.
+
+    Class attributes:
+        name: of the tool; files: what it needs, for people.
+    """
+
+    name: ClassVar[str]
+    files: ClassVar[str]
+
+    @abstractmethod
+    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+        """Whether the files are of this tool, by their content."""
+
+    @abstractmethod
+    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+        """The scenario, and remarks: what was assumed, and each field that could not be used.
+
+        Raises:
+            SilicastError: a field is missing or wrong; names file and field.
+        """
+
+
+_REGISTRY: dict[str, TrainingConfig] = {}
+
+
+def register(cls: type[TrainingConfig]) -> type[TrainingConfig]:
+    """Class decorator: makes a tool known."""
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+@cache
+def _tools() -> Mapping[str, TrainingConfig]:
+    import silicast.measurement.training_configs as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_REGISTRY.items()))
+
+
+def is_training_config(*paths: Path) -> bool:
+    """Whether a tool recognises the files; False too where they cannot be read."""
+    try:
+        files = _opened(paths)
+        return any(tool.recognises(files) for tool in _tools().values())
+    except SilicastError:
+        return False
+
+
+def read_training_config(*paths: Path) -> tuple[Tree, list[str]]:
+    """The scenario of task ``training`` that another tool's configuration describes.
+
+    Args:
+        paths: its files, or one folder that holds them.
+
+    Returns:
+        The scenario as a plain tree, without what the files do not state (often the device), and
+        remarks: what was assumed, and each field that was not used.
+
+    Raises:
+        SilicastError: no tool recognises the files, or one of their fields is wrong.
+    """
+    files = _opened(paths)
+    tool = next((each for each in _tools().values() if each.recognises(files)), None)
+    if tool is None:
+        known = "; ".join(f"{each.name}: {each.files}" for each in _tools().values())
+        raise SilicastError(
+            "is no training configuration that is known", file=str(paths[0]), hint=known
+        )
+    scenario, remarks = tool.read(files)
+    said = [f"read as a configuration of {tool.name}", *remarks]
+    if "device" not in scenario:
+        said.append("device: not stated; name it")
+    return {"format": 1, "task": "training", **scenario}, said
+
+
+def _opened(paths: Sequence[Path]) -> list[ConfigFile]:
+    found = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(p for p in path.iterdir() if p.suffix.casefold() in SUFFIXES)
+        else:
+            found.append(path)
+    if not found:
+        named = str(paths[0]) if paths else ""
+        raise SilicastError("holds no configuration", kind="io", file=named)
+    if len(found) > MOST_FILES:
+        raise SilicastError(
+            f"holds {len(found)} files", kind="limit", file=str(paths[0]), hint="name the ones"
+        )
+    return [ConfigFile.read(path) for path in found]
+
+
+def parallel_of(**degrees: int | bool) -> Tree:
+    """Degrees without those that are as usual.
+
+    >>> parallel_of(tp=8, pp=1, sp=True, zero=0)
+    {'tp': 8, 'sp': True}
+    """
+    usual = {"zero": 0, "sp": False}
+    return {name: value for name, value in degrees.items() if value != usual.get(name, 1)}

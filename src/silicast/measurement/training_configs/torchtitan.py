@@ -1,0 +1,151 @@
+"""torchtitan (github.com/pytorch/torchtitan): a job's configuration in TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, final
+
+from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+
+MODELS: Mapping[tuple[str, str], str] = {
+    ("llama3", "8B"): "Llama-3.1-8B", ("llama3", "70B"): "Llama-3.1-70B",
+    ("llama3", "405B"): "Llama-3.1-405B", ("llama4", "17bx16e"): "Llama-4-Scout-17B-16E",
+    ("llama4", "17bx128e"): "Llama-4-Maverick-17B-128E", ("deepseek_v3", "16B"): "DeepSeek-V2-Lite",
+    ("deepseek_v3", "236B"): "DeepSeek-V2", ("deepseek_v3", "671B"): "DeepSeek-V3",
+    **{("qwen3", size): f"Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
+    ("qwen3", "30B-A3B"): "Qwen3-30B-A3B", ("qwen3", "235B-A22B"): "Qwen3-235B-A22B",
+}  # fmt: skip
+"""Name and flavour -> the model of the catalog."""
+SCHEDULES: Mapping[str, str] = {
+    "1F1B": "1f1b", "Interleaved1F1B": "interleaved", "GPipe": "gpipe",
+    "InterleavedZeroBubble": "zero_bubble", "ZBVZeroBubble": "zero_bubble",
+    "DualPipeV": "dualpipe",
+}  # fmt: skip
+RECOMPUTE = {"none": "none", "selective": "selective", "full": "full", "memory_budget": "selective"}
+OPTIMIZERS = {"Adam": "adam", "AdamW": "adamw"}
+SINGLE = ("1F1B", "GPipe")
+"""Schedules of one chunk a rank."""
+
+
+@register
+@final
+class Torchtitan(TrainingConfig):
+    """Reads a job's file."""
+
+    name: ClassVar[str] = "torchtitan"
+    files: ClassVar[str] = "the job's TOML"
+
+    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+        """A TOML with a model's flavour and a table of training."""
+        return _job(files) is not None
+
+    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+        """See :class:`TrainingConfig`."""
+        job = _job(files)
+        assert job is not None
+        model, training = job.table("model"), job.table("training")
+        degrees, recompute = job.table("parallelism"), job.table("activation_checkpoint")
+        optimizer, compiled = job.table("optimizer"), job.table("compile")
+        key = (model.text("name"), model.text("flavor"))
+        if key not in MODELS:
+            known = ", ".join(" ".join(each) for each in MODELS)
+            raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", known)
+        said = [] if key[0] != "deepseek_v3" or key[1] == "671B" else [
+            f"model.flavor: {key[1]} is taken as {MODELS[key]}"
+        ]  # fmt: skip
+        parallel, ranks, more = _parallel(degrees)
+        local = training.whole("local_batch_size", "batch_size")
+        pp, dp = parallel.get("pp", 1), parallel.get("dp", 1)
+        whole = training.whole("global_batch_size", default=0, least=-1)
+        if whole < 1:
+            whole = local * dp
+            said.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
+        slices = degrees.whole("pipeline_parallel_microbatch_size", default=1)
+        workload: Tree = {
+            "seq_len": training.whole("seq_len"), "global_batch": whole,
+            "micro_batch": slices if pp > 1 else local,
+            "recompute": recompute.choice("mode", RECOMPUTE, "selective"),
+            "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
+            "overlap": {
+                "gradients": True, "weights": True,
+                "tensor": degrees.flag("enable_async_tensor_parallel"),
+            },
+        }  # fmt: skip
+        if recompute.has("selective_ac_option") and workload["recompute"] == "selective":
+            option = recompute.text("selective_ac_option")
+            if option != "op":
+                said.append(f"selective_ac_option: every layer of {option} is taken as selective")
+        scenario: Tree = {
+            "model": MODELS[key], "parallel": parallel, "engine": {"name": "fsdp"},
+            "precision": {"recipe": _recipe(model, training)}, "workload": workload,
+        }  # fmt: skip
+        if ranks:
+            scenario["cluster"] = {"gpus": ranks}
+        if compiled.flag("enable") or training.flag("compile"):
+            said.append("compile: kernels that a compiler fuses are not told apart in training")
+        tables = [
+            model, training, degrees, recompute, optimizer, compiled,
+            *(job.table(name) for name in list(job.values) if name not in job.used),
+        ]  # fmt: skip
+        return scenario, [*said, *more, *not_used([job, *tables])]
+
+
+def _job(files: Sequence[ConfigFile]) -> Fields | None:
+    for file in files:
+        table = file.table if file.path.suffix.casefold() == ".toml" else None
+        model = table.get("model") if table else None
+        if table and isinstance(model, dict) and "flavor" in model and "training" in table:
+            return Fields(table, str(file.path))
+    return None
+
+
+def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
+    """Degrees; ranks in all, 0 = not stated; remarks."""
+    said: list[str] = []
+    tp = degrees.whole("tensor_parallel_degree", default=1)
+    pp = degrees.whole("pipeline_parallel_degree", default=1)
+    cp = degrees.whole("context_parallel_degree", default=1)
+    ep = degrees.whole("expert_parallel_degree", default=1)
+    etp = degrees.whole("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
+    copies = degrees.whole("data_parallel_replicate_degree", default=1)
+    shard = degrees.whole("data_parallel_shard_degree", default=-1, least=-1)
+    kept = degrees.text("fsdp_reshard_after_forward", default="default")
+    zero = 3 if kept == "always" or (kept == "default" and pp == 1) else 2
+    dp = copies * max(shard, 1)
+    if shard < 1:
+        said.append("data_parallel_shard_degree: all other ranks; state parallel.dp")
+    elif shard == 1:
+        zero = 0
+    if copies > 1 and shard != 1:
+        said.append(f"data_parallel_replicate_degree: {copies} copies are taken as sharded as well")
+    schedule = degrees.text("pipeline_parallel_schedule", default="1F1B")
+    if pp > 1 and schedule not in SCHEDULES:
+        known = ", ".join(SCHEDULES)
+        raise degrees.error(
+            f"unknown schedule {schedule[:40]!r}", "pipeline_parallel_schedule", known
+        )
+    parallel = parallel_of(
+        tp=tp, pp=pp, cp=cp, ep=ep, dp=dp if shard > 0 else 1, zero=zero, sp=tp > 1,
+        virtual_stages=2 if pp > 1 and schedule not in SINGLE else 1,
+    )  # fmt: skip
+    if ep > 1 or etp != tp:
+        parallel["etp"] = etp
+    if pp > 1:
+        parallel["schedule"] = SCHEDULES[schedule]
+        if schedule not in SINGLE:
+            said.append("virtual_stages: two chunks a rank are assumed")
+    return parallel, tp * pp * cp * dp if shard > 0 else 0, said
+
+
+def _recipe(model: Fields, training: Fields) -> str:
+    """The format of products."""
+    converters = model.raw("converters")
+    listed = [str(each) for each in converters] if isinstance(converters, list) else []
+    for name in listed:
+        if "float8" in name:
+            return "fp8"
+        if "mx" in name:
+            return "mxfp8"
+    held = training.text("mixed_precision_param", default="bfloat16")
+    return {"bfloat16": "bf16", "float32": "fp32"}.get(held, "bf16")

@@ -1,0 +1,67 @@
+"""Drawings in files: their formats, and the same bytes every time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from silicast.core.errors import SilicastError
+from silicast.core.files import writing
+
+ENDINGS: Final = (".svg", ".png", ".pdf")
+
+
+def check_plot(path: Path) -> None:
+    """Refuses what could not be drawn, before anything is simulated.
+
+    Raises:
+        SilicastError: an ending that names no format, or matplotlib is not there.
+    """
+    if path.suffix not in ENDINGS:
+        raise SilicastError(
+            f"{path.name}: the ending {path.suffix!r} names no format of drawings", field="--plot",
+            hint=f"one of {', '.join(ENDINGS)}",
+        )  # fmt: skip
+    figure_class()
+
+
+def save_plot(figure: Any, path: Path) -> None:
+    """Writes a figure in the format that the ending names.
+
+    Raises:
+        SilicastError: it cannot be written.
+    """
+    with writing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=_undated(path))
+
+
+def time_tick(seconds: float, _place: int | None = None) -> str:
+    """A number at an axis of seconds that goes over decades.
+
+    >>> time_tick(0.02), time_tick(0.5), time_tick(3.0), time_tick(0.07)
+    ('20 ms', '500 ms', '3 s', '')
+    """
+    first = seconds / 10.0 ** math.floor(math.log10(seconds) + 1e-9)
+    if not any(math.isclose(first, digit) for digit in (1, 2, 3, 5)):
+        return ""
+    return f"{seconds:g} s" if seconds >= 1.0 else f"{seconds * 1e3:g} ms"
+
+
+def figure_class() -> Any:
+    """The class of figures; no display is needed."""
+    try:
+        from matplotlib import rcParams
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SilicastError(
+            "a drawing needs matplotlib", kind="unsupported", field="--plot",
+            hint="pip install 'silicast[plot]'; without --plot the curve is drawn in text",
+        ) from None  # fmt: skip
+    rcParams["svg.hashsalt"] = "silicast"
+    return Figure
+
+
+def _undated(path: Path) -> dict[str, None]:
+    """The same bytes every time: formats write the date unless told not to."""
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})

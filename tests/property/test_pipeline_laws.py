@@ -1,0 +1,121 @@
+"""Pipeline schedules: the published closed forms, bounds and monotonicity."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.distributed.closed_forms import least_makespan, most_makespan
+from silicast.distributed.dependencies import WAITS, Waits, producers
+from silicast.distributed.pipeline import Durations, pipeline_times
+from silicast.distributed.schedules.check import check_schedule
+from silicast.distributed.schedules.schedule import schedule, schedules
+
+TIMES = st.floats(0.05, 2.0)
+NAMES = sorted(schedules())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schedule_keeps_its_promises(name: str) -> None:
+    assert check_schedule(schedule(name)) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(
+    pairs=st.integers(1, 4), groups=st.integers(2, 5), chunks=st.integers(1, 4),
+    times=st.tuples(TIMES, TIMES, TIMES),
+)  # fmt: skip
+def test_the_bubble_equals_the_published_form(
+    name: str, pairs: int, groups: int, chunks: int, times: tuple[float, float, float]
+) -> None:
+    rule, ranks = schedule(name), 2 * pairs
+    weight, forward, part = sorted(times)
+    if name == "dualpipe":
+        part = forward  # the paper counts them as equal
+    order = rule.order(ranks, ranks * groups, chunks if rule.chunks is None else None)
+    found = pipeline_times(order, Durations.equal(order.placement, forward, part, weight))
+    form = rule.bubble(ranks, order.placement.chunks, forward, part, weight)
+    waits = float((found.span - found.busy).max())
+    assert waits == pytest.approx(max(form, 0.0), rel=1e-9, abs=1e-9 * found.makespan)
+
+
+@given(
+    ranks=st.integers(1, 6), groups=st.integers(1, 4), chunks=st.integers(1, 3),
+    transfer=st.floats(0, 1), seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 3),
+)  # fmt: skip
+def test_closed_forms_bound_what_is_scheduled(
+    ranks: int, groups: int, chunks: int, transfer: float, seed: int, spread: float
+) -> None:
+    micro_batches = ranks * groups
+    order = schedule("interleaved").order(ranks, micro_batches, chunks)
+    random = np.random.default_rng(seed)
+    forward, part, weight = 0.1 + random.uniform(0, spread, (3, order.placement.stages, 4))
+    durations = Durations.of_stages(order.placement, forward, part, weight)
+    found = pipeline_times(order, durations, transfer).makespan
+    least = least_makespan(ranks, micro_batches, forward, part + weight, transfer)
+    assert (least <= found * (1 + 1e-12)).all()
+    if chunks == 1:
+        most = most_makespan(micro_batches, forward, part + weight, transfer)
+        assert (most >= found * (1 - 1e-12)).all()
+
+
+@given(ranks=st.integers(1, 8), groups=st.integers(1, 5), times=st.tuples(TIMES, TIMES))
+def test_the_bound_is_exact_for_equal_stages(
+    ranks: int, groups: int, times: tuple[float, float]
+) -> None:
+    order = schedule("1f1b").order(ranks, ranks * groups)
+    durations = Durations.equal(order.placement, times[0], times[1], 0.0)
+    found = pipeline_times(order, durations)
+    each = [np.full((ranks, 1), time) for time in times]
+    assert least_makespan(ranks, ranks * groups, *each) == pytest.approx(found.makespan, rel=1e-12)
+    assert most_makespan(ranks * groups, *each) == pytest.approx(found.makespan, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("waits", WAITS[:2])
+@given(seed=st.integers(0, 2**32 - 1), ranks=st.sampled_from((2, 4)), groups=st.integers(2, 4))
+def test_times_obey_the_schedule(
+    name: str, waits: Waits, seed: int, ranks: int, groups: int
+) -> None:
+    rule, random = schedule(name), np.random.default_rng(seed)
+    order = rule.order(ranks, ranks * groups, 2 if rule.chunks is None else None)
+    parts = random.integers(0, 1000, (3, order.placement.stages))
+    durations = Durations.of_stages(order.placement, *parts)
+    transfer = random.integers(0, 200, (ranks, ranks))
+    found = pipeline_times(order, durations, transfer, waits)
+    taken = producers(order)
+    has = taken >= 0
+    sender, receiver = order.rank[taken[has]], order.rank[has]
+    late = np.where(sender == receiver, 0, transfer[sender, receiver])
+    assert (found.start[has] >= found.end[taken[has]] + late).all()
+    assert found.makespan == found.critical.by_rank.sum() + found.critical.transfers
+    chain = found.critical.actions.tolist()
+    assert all(found.end[a] <= found.start[b] for a, b in pairwise(chain))
+    kind, rank = int(random.integers(4)), int(random.integers(ranks))
+    longer = durations.each.copy()
+    longer[kind, rank] += int(random.integers(1000))
+    assert pipeline_times(order, Durations(longer), transfer, waits).makespan >= found.makespan
+
+
+def test_memory_peaks_are_those_of_the_papers() -> None:
+    def peak(name: str, chunks: int | None = None) -> list[float]:
+        return [float(each) for each in schedule(name).order(8, 32, chunks).peak()]
+
+    assert peak("gpipe") == [32] * 8
+    assert peak("1f1b") == [8 - rank for rank in range(8)]
+    assert peak("interleaved", 3) == [2 * (7 - rank) + 2 * 8 + 1 for rank in range(8)]
+    assert peak("zb_h1") == [8] * 8
+    assert max(peak("zb_h2")) == 15
+    assert peak("zbv") == [16] * 8  # of half a rank's layers each
+    assert max(peak("dualpipe")) == 9
+
+
+def test_joined_passes_hide_each_other() -> None:
+    order = schedule("dualpipe").order(8, 32)
+    plain = Durations.equal(order.placement, 1.0, 1.0, 0.5)
+    joined = Durations(plain.each, np.full((8, 2, 2), 1.8))
+    assert pipeline_times(order, joined).makespan < pipeline_times(order, plain).makespan

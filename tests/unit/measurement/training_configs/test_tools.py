@@ -1,0 +1,209 @@
+"""Training configurations of each tool as scenarios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.training_configs import is_training_config, read_training_config
+from silicast.scenario.decode import decode
+from silicast.scenario.resolve import model_of
+from silicast.workload.model import ModelConfig
+from tests.unit.measurement.training_configs import samples as s
+
+
+def understood(tree: dict[str, Any]) -> ModelConfig:
+    """The model of a scenario that decodes."""
+    model = model_of(decode({"device": "h100", **tree}))
+    assert model.assumed == ()
+    return model
+
+
+def test_arguments_of_a_script(tmp_path: Path) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT)
+    found, remarks = read_training_config(path)
+    assert found["parallel"] == {
+        "tp": 4, "pp": 2, "dp": 4, "sp": True, "zero": 1, "virtual_stages": 4,
+    }  # fmt: skip
+    assert found["cluster"] == {"gpus": 32, "gpus_per_node": 8}
+    assert found["precision"] == {"recipe": "bf16"}
+    assert found["workload"] == {
+        "seq_len": 8192, "micro_batch": 1, "global_batch": 128, "recompute": "selective",
+        "optimizer": "adamw",
+        "overlap": {"gradients": True, "weights": False, "transfers": True, "tensor": False},
+    }  # fmt: skip
+    model = understood(found)
+    assert (model.layers, model.hidden, model.kv_heads, model.intermediate) == (32, 4096, 8, 14336)
+    assert model.vocab == 128512  # 128,256 padded to a multiple of 4 x 128
+    assert model.gated
+    assert not model.tied
+    assert "not used: lr = 1e-4" in remarks
+    assert "--data-path: its value '$DATA' is left to the shell" in remarks
+    assert "device: not stated; name it" in remarks
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "value"),
+    [
+        ("--fp8-format hybrid", ("precision", "recipe"), "fp8"),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", ("precision", "recipe"), "mxfp8"),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", ("precision", "recipe"), "fp8_block"),
+        ("--recompute-granularity full", ("workload", "recompute"), "full"),
+        ("--recompute-modules mlp", ("workload", "recompute"), "selective:mlp"),
+        ("--tp-comm-overlap", ("workload", "overlap", "tensor"), True),
+        ("--no-overlap-p2p-communication", ("workload", "overlap", "transfers"), False),
+        ("--data-parallel-sharding-strategy=optim_grads_params", ("parallel", "zero"), 3),
+        ("--context-parallel-size 2", ("parallel", "cp"), 2),
+        ("--context-parallel-size 2", ("parallel", "dp"), 2),
+        ("--optimizer sgd", ("workload", "optimizer"), "sgd_momentum"),
+    ],
+)  # fmt: skip
+def test_an_argument_changes_its_field(
+    tmp_path: Path, more: str, place: tuple[str, ...], value: object
+) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT.replace("--data-path $DATA", more))
+    found, remarks = read_training_config(path)
+    for name in place:
+        found = found[name]
+    assert found == value
+    name = more.split(maxsplit=1)[0].partition("=")[0].removeprefix("--")
+    assert not any(name in line for line in remarks)
+
+
+def test_experts_and_latent_attention(tmp_path: Path) -> None:
+    arguments = (
+        "--nproc-per-node 8 "
+        "--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --seq-length 4096 --swiglu "
+        "--micro-batch-size 1 --global-batch-size 8 --normalization RMSNorm --vocab-size 102400 "
+        "--position-embedding-type rope --multi-latent-attention --kv-lora-rank 512 "
+        "--num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 1408 "
+        "--moe-shared-expert-intermediate-size 2816 --moe-layer-freq ([0]*1+[1]*7) "
+        "--expert-model-parallel-size 8 --untie-embeddings-and-output-weights"
+    )
+    (path,) = s.written(tmp_path, arguments_txt=arguments)
+    found, _ = read_training_config(path)
+    assert found["parallel"] == {"ep": 8, "etp": 1, "dp": 8}
+    model = understood(found)
+    assert model.mla is not None
+    assert model.moe is not None
+    assert (model.moe.experts, model.moe.topk, model.moe.intermediate) == (64, 6, 1408)
+    assert model.moe.shared_intermediate == 2816
+
+
+def test_a_gpt_of_old(tmp_path: Path) -> None:
+    """LayerNorm, learned positions, a plain MLP: what the arguments mean where nothing is said."""
+    arguments = (
+        "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 1024 "
+        "--max-position-embeddings 1024 --micro-batch-size 4 --global-batch-size 8 --fp16"
+    )
+    (path,) = s.written(tmp_path, arguments_txt=arguments)
+    found, remarks = read_training_config(path)
+    model = understood(found)
+    assert (model.norm, model.position, model.gated, model.tied) == (
+        "layernorm", "learned", False, True,
+    )  # fmt: skip
+    assert (model.intermediate, model.vocab) == (8192, 50304)
+    assert any("state parallel.dp" in line for line in remarks)
+    assert "vocabulary: not stated; 50257 of GPT-2 are assumed" in remarks
+    assert found["precision"] == {"recipe": "fp16"}
+
+
+def test_a_job_in_toml(tmp_path: Path) -> None:
+    (path,) = s.written(tmp_path, job_toml=s.JOB)
+    found, remarks = read_training_config(path)
+    assert found["model"] == "Llama-3.1-8B"
+    assert found["parallel"] == {"dp": 8, "zero": 3}
+    assert found["precision"] == {"recipe": "fp8"}
+    assert found["workload"]["global_batch"] == 16
+    assert found["workload"]["recompute"] == "full"
+    assert "not used: optimizer.lr = 0.0003, job.description = a run" in remarks
+    understood(found)
+
+
+def test_stages_of_a_job(tmp_path: Path) -> None:
+    text = s.JOB.replace(
+        "data_parallel_shard_degree = 8",
+        "data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\npipeline_parallel_degree = 2\n"
+        'pipeline_parallel_schedule = "Interleaved1F1B"\npipeline_parallel_microbatch_size = 1',
+    )
+    (path,) = s.written(tmp_path, job_toml=text)
+    found, _ = read_training_config(path)
+    assert found["parallel"] == {
+        "tp": 2, "pp": 2, "dp": 4, "sp": True, "zero": 2, "virtual_stages": 2,
+        "schedule": "interleaved",
+    }  # fmt: skip
+    assert found["cluster"] == {"gpus": 16}
+    assert found["workload"]["micro_batch"] == 1
+
+
+def test_three_files_of_calculon(tmp_path: Path) -> None:
+    paths = s.written(
+        tmp_path, app_json=s.APPLICATION, exe_json=s.EXECUTION, a100_80g_json=s.SYSTEM
+    )
+    found, remarks = read_training_config(*paths)
+    assert read_training_config(tmp_path) == (found, remarks)
+    assert found["device"] == "A100-SXM-80GB"
+    assert found["parallel"] == {
+        "tp": 4, "pp": 2, "dp": 2, "sp": True, "zero": 1, "virtual_stages": 3,
+    }  # fmt: skip
+    assert found["cluster"] == {
+        "gpus": 16, "gpus_per_node": 8,
+        "inter_node": {"bandwidth_gb_per_s": 25.0, "latency_us": 20.0},
+    }  # fmt: skip
+    assert found["workload"]["recompute"] == "selective"
+    assert found["workload"]["overlap"] == {"gradients": True, "tensor": True}
+    assert any("weight_offload = True" in line for line in remarks)
+    assert understood(found).intermediate == 8192
+
+
+def test_three_files_of_simumax(tmp_path: Path) -> None:
+    paths = s.written(
+        tmp_path, m_json=s.MODEL, s_json=s.STRATEGY, x_json=s.SYSTEM_OF_SIMUMAX
+    )  # fmt: skip
+    found, remarks = read_training_config(*paths)
+    assert found["device"] == "A100-PCIE-80GB"
+    assert found["parallel"] == {"tp": 2, "ep": 8, "dp": 8, "sp": True, "zero": 1, "etp": 1}
+    assert found["workload"] == {
+        "seq_len": 4096, "micro_batch": 1, "global_batch": 64, "recompute": "full",
+        "routing": "balanced",
+    }  # fmt: skip
+    assert "not used: mem_factor = 0.9" in remarks
+    model = understood(found)
+    assert model.moe is not None
+    assert (model.moe.experts, model.moe.intermediate, model.kv_heads) == (8, 1408, 4)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"run_sh": s.SCRIPT.replace("--hidden-size 4096", "--hidden-size wide")}, "hidden-size"),
+        ({"run_sh": s.SCRIPT.replace("TP=4", "TP=3")}, "32 ranks do not divide by 3 x 2 x 1"),
+        ({"run_sh": s.SCRIPT.replace("stage 4", "stage 5")}, "no chunks of 5"),
+        ({"job_toml": s.JOB.replace("8B", "9B")}, "unknown model 'llama3' of flavour '9B'"),
+        ({"e_json": s.EXECUTION}, "the application is missing"),
+        (
+            {"a_json": s.APPLICATION, "e_json": {**s.EXECUTION, "num_procs": 3}},
+            "3 is not 4 x 2 x 2",
+        ),
+        ({"m_json": s.MODEL, "s_json": {**s.STRATEGY, "world_size": 3}}, "do not divide"),
+        ({"m_json": s.MODEL}, "the strategy is missing"),
+        ({"m_json": {**s.MODEL, "head_num": True}, "s_json": s.STRATEGY}, "head_num"),
+        ({"x_json": {"a": 1}}, "no training configuration that is known"),
+        ({"x_sh": "echo hello"}, "no training configuration that is known"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, tables: dict[str, Any], said: str) -> None:
+    paths = s.written(tmp_path, **tables)
+    with pytest.raises(SilicastError) as caught:
+        read_training_config(*paths)
+    assert said in str(caught.value)
+    assert paths[0].parent.name in str(caught.value)
+
+
+def test_what_is_there_at_all(tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match="holds no configuration"):
+        read_training_config(tmp_path)
+    assert not is_training_config(tmp_path / "none.json")
