@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.activation_memory import fragmentation_bytes
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.distributed.memory_kept import (
     Kept,
@@ -31,9 +31,9 @@ from silicast.distributed.memory_kept import (
 )
 from silicast.distributed.memory_weights import Held, held_parameters, largest_layer, placeholders
 from silicast.distributed.plan import TrainingPlan
-from silicast.kernels.optimizer import optimizer_bytes
+from silicast.distributed.step import chunk_bounds
+from silicast.kernels.optimizer import RULES, optimizer_bytes
 from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.plan import stage_bounds
 
 Bools = NDArray[np.bool_]
 Bounds = Sequence[tuple[int, int]]
@@ -139,7 +139,7 @@ class Rules:
         style: precision and kernels of layers.
         recompute: none, selective, selective:<modules joined by +>, or full.
         optimizer: its update rule.
-        gradient_bytes: of an accumulated gradient.
+        gradient_bytes: of an accumulated gradient; moment_bytes: of a moment of the optimizer.
         activation_offload, optimizer_offload: share that host memory holds.
         in_place: products add their weight gradients to those of earlier micro-batches
             themselves and hand autograd an unused tensor of the weight's shape, of which one is
@@ -152,6 +152,7 @@ class Rules:
     recompute: str = "none"
     optimizer: str = "adamw"
     gradient_bytes: int = 4
+    moment_bytes: int = 4
     activation_offload: float = 0.0
     optimizer_offload: float = 0.0
     in_place: bool = True
@@ -165,6 +166,9 @@ class Rules:
                 raise SilicastError(f"{name} = {share}", field=name, hint="a share from 0 to 1")
         if self.recompute != "full":
             recomputed_parts(self.recompute)
+        if self.optimizer not in RULES:
+            hint = f"one of {', '.join(RULES)}"
+            raise unknown_name(f"unknown optimizer {self.optimizer!r}", "optimizer", hint)
 
 
 @final
@@ -276,11 +280,7 @@ def usual_in_flight(plan: TrainingPlan, rank: int, micro_batches: int) -> int:
 
 def dealt_chunks(layers: int, plan: TrainingPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Equal chunks of the layers, dealt out to the pipeline ranks in turns."""
-    if plan.chunks > layers:
-        raise SilicastError(
-            f"{plan.chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
-        )
-    bounds = stage_bounds(layers, plan.chunks)
+    bounds = chunk_bounds(layers, plan.chunks)
     return tuple(bounds[rank :: plan.pp] for rank in range(plan.pp))
 
 
@@ -333,6 +333,7 @@ class _States:
     def optimizer(self) -> F64:
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
+        each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)
         kept = self._shared(*self._trained(), 1) * float(each)
         return kept * (1.0 - rules.optimizer_offload)
 
