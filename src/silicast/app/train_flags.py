@@ -86,13 +86,12 @@ def training_scenario(asked: TrainFlags, degrees: TrainDegrees) -> dict[str, Any
         for name in TrainDegrees.__dataclass_fields__
         if name != "recompute" and (value := getattr(degrees, name)) is not None
     }
-    work: dict[str, Any] = {"seq_len": asked.seq_len, "global_batch": asked.global_batch}
-    for name, value in (
-        ("micro_batch", asked.micro_batch), ("optimizer", asked.optimizer),
-        ("recompute", degrees.recompute),
-    ):  # fmt: skip
-        if value is not None:
-            work[name] = value
+    given = {
+        "seq_len": asked.seq_len, "global_batch": asked.global_batch,
+        "micro_batch": asked.micro_batch, "optimizer": asked.optimizer,
+        "recompute": degrees.recompute,
+    }  # fmt: skip
+    work = {name: value for name, value in given.items() if value is not None}
     cluster: dict[str, Any] = {"gpus": asked.gpus}
     if asked.network is not None:
         cluster["inter_node"] = asked.network

@@ -343,7 +343,8 @@ def _network_warnings(model: StepModel) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for key in calls:
         gpus, stride = key.members
-        assert isinstance(gpus, int) and isinstance(stride, int)
+        assert isinstance(gpus, int)
+        assert isinstance(stride, int)
         used = topology(model.machine, gpus, crosses=key.crosses, stride=stride)
         found |= dict.fromkeys(network_warnings(used))
         if used.inter is not None and "inter_node" in links.assumed:

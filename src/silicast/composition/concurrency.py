@@ -1,8 +1,8 @@
 """Work that runs at the same time shares the device: the one law of concurrency.
 
 Each kernel or collective, where it runs alone, takes a share of the cores, of the memory's
-bandwidth, of the links in its node and of the network. Where the shares of those that run together exceed one of these
-resources, all of them slow down alike:
+bandwidth, of the links in its node and of the network. Where the shares of those that run together
+exceed one of these resources, all of them slow down alike:
 
     slowdown = max(1, sum of shares of cores, sum of shares of memory, sum of shares of links,
                    sum of shares of the network)

@@ -206,8 +206,8 @@ def topology(machine: Machine, gpus: int, *, crosses: bool = False, stride: int 
 
 
 def link_shares(links: Topology) -> tuple[float, float]:
-    """Shares of a device's link within its node, and of its network adapter, that a collective takes
-    while it runs: what goes between nodes leaves most of the link inside to others.
+    """Shares that a collective takes of a device's link within its node, and of its network
+    adapter: what goes between nodes leaves most of the link inside to others.
     """
     if links.inter is None:
         return 1.0, 0.0

@@ -274,7 +274,8 @@ class Timer:
             from silicast.communication.collective import collective_batch_times
 
             gpus, stride = ops[0].dim("gpus"), dict(ops[0].dims).get("stride", 1)
-            assert isinstance(gpus, int) and isinstance(stride, int)
+            assert isinstance(gpus, int)
+            assert isinstance(stride, int)
             links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
             known = self.machine.evidence
             found = collective_batch_times(

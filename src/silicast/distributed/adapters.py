@@ -44,7 +44,8 @@ class Adapters:
             down, up = f"{node.name}{DOWN}", f"{node.name}{UP}"
             yield self._product(down, m, self.rank, k, plain, node.inputs)
             yield self._product(up, m, n, self.rank, plain, (down,))
-            assert isinstance(m, int) and isinstance(n, int)
+            assert isinstance(m, int)
+            assert isinstance(n, int)
             added = replace(plain, flags=(("add", True),))
             op = Op.make("elementwise", added, elements=m * n, inputs=2)
             inputs = (f"{node.name}{FROZEN}", up)
@@ -53,7 +54,8 @@ class Adapters:
     def _product(
         self, name: str, m: Dim, n: Dim, k: Dim, variant: Variant, inputs: tuple[str, ...]
     ) -> Node:
-        assert isinstance(n, int) and isinstance(k, int)
+        assert isinstance(n, int)
+        assert isinstance(k, int)
         op = Op.make("gemm", variant, m=m, n=n, k=k)
         return Node(name, op, inputs, parameter_bytes=2 * n * k)
 

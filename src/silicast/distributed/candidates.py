@@ -60,7 +60,7 @@ class Candidates:
     table: I64
 
     def __len__(self) -> int:
-        return self.table.shape[1]
+        return int(self.table.shape[1])
 
     def column(self, name: str) -> I64:
         """One field of all plans, shape (n,)."""
@@ -81,9 +81,7 @@ class Candidates:
         """One of them, its micro-batch and what it computes again."""
         own = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))
         micro, again = own.pop("micro_batch"), own.pop("recompute")
-        plan = TrainingPlan(
-            **own, sequence_parallel=self.space.sequence_parallel and own["tp"] > 1
-        )
+        plan = TrainingPlan(**own, sequence_parallel=self.space.sequence_parallel and own["tp"] > 1)
         return plan, micro, RECOMPUTES[again]
 
 
@@ -153,19 +151,17 @@ def _experts(space: Space, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
     moe = space.model.moe
     if moe is None:
         return [(ep, tp) for ep in _of(space, "ep", [1])]
-    found = []
-    for ep in _of(space, "ep", [d for d in divisors(moe.held) if (tp * cp * dp) % d == 0]):
-        for etp in _of(space, "etp", sorted({1, tp} if ep == 1 else {1})):
-            if (tp * cp * dp) % (ep * etp) == 0 and moe.intermediate % etp == 0:
-                found.append((ep, etp))
-    return found
+    return [
+        (ep, etp)
+        for ep in _of(space, "ep", [d for d in divisors(moe.held) if (tp * cp * dp) % d == 0])
+        for etp in _of(space, "etp", sorted({1, tp} if ep == 1 else {1}))
+        if (tp * cp * dp) % (ep * etp) == 0 and moe.intermediate % etp == 0
+    ]
 
 
 def _context(space: Space, ranks: int) -> list[int]:
     most = max(space.seq_len // LONGEST_PIECE, 1)
-    return [
-        d for d in divisors(ranks) if d == 1 or (d <= most and space.seq_len % (2 * d) == 0)
-    ]
+    return [d for d in divisors(ranks) if d == 1 or (d <= most and space.seq_len % (2 * d) == 0)]
 
 
 def _of(space: Space, name: str, values: list[int]) -> list[int]:

@@ -13,8 +13,9 @@ from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.distributed.adapters import Adapters
+from silicast.distributed.data_ranks import Exchanges
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.spread import Exchanges, RankSpread
+from silicast.distributed.spread import RankSpread
 from silicast.workload.decoder import build_graph
 from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Graph

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from silicast.core.errors import unsupported
 from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.rank_collectives import CONTEXT
 from silicast.workload.graph import Node
 from silicast.workload.op import Dim, Op, Variant
 
-CONTEXT = 4
-"""The stream of keys and values that go around."""
-
 _MIXERS = frozenset(("attention_prefill", "mla_prefill"))
-_OTHERS = frozenset(("gdn", "kda", "mamba2", "dsa_module", "csa_module", "hca_module", "msa_module"))
+_OTHERS = frozenset(
+    ("gdn", "kda", "mamba2", "dsa_module", "csa_module", "hca_module", "msa_module")
+)
 
 
 def context_nodes(
@@ -36,7 +36,9 @@ def context_nodes(
     for node in nodes:
         if node.op.family in _OTHERS:
             raise unsupported(
-                f"{node.op.family} over context ranks is not modelled", "parallel.cp", "leave cp at 1"
+                f"{node.op.family} over context ranks is not modelled",
+                "parallel.cp",
+                "leave cp at 1",
             )
         if node.op.family not in _MIXERS:
             yield node
@@ -46,9 +48,7 @@ def context_nodes(
             yield from _whole(node, plan, batch, seq_len, element)
 
 
-def _ring(
-    node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
-) -> Iterator[Node]:
+def _ring(node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int) -> Iterator[Node]:
     """Keys and values go around while each rank attends to those that it has.
 
     A rank sees its own piece causally, and half of the pairs of every other rank's: all keys of it

@@ -167,7 +167,9 @@ class _Layer:
             Kept(f"{name}_input", h, self.operand, "sequence", "norm", product),
         ]
         if self.model.output_norms:
-            found.append(Kept(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection"))
+            found.append(
+                Kept(f"{name}_output_norm_input", h, self.hidden, "sequence", "projection")
+            )
         return found
 
     def _mask(self, name: str) -> Kept:
@@ -272,10 +274,16 @@ class _Layer:
         if moe.latent:
             found.append(Kept("latent", 2 * inner, self.hidden, "sequence", "moe"))
         if shared:
-            found.append(Kept("shared_activation_input", ups * shared, self.hidden, "tensor", "shared"))
-            found.append(Kept("shared_down_input", shared, self.operand, "tensor", "shared", "shared"))
+            found.append(
+                Kept("shared_activation_input", ups * shared, self.hidden, "tensor", "shared")
+            )
+            found.append(
+                Kept("shared_down_input", shared, self.operand, "tensor", "shared", "shared")
+            )
             if moe.shared_gate:
-                found.append(Kept("shared_output", self.model.hidden, self.hidden, "sequence", "shared"))
+                found.append(
+                    Kept("shared_output", self.model.hidden, self.hidden, "sequence", "shared")
+                )
         return found
 
 

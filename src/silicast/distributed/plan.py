@@ -22,8 +22,8 @@ ContextExchange = Literal["ring", "all_to_all", "all_gather"]
 (Ulysses), or gathered (Llama 3)."""
 
 ExpertExchange = Literal["all_to_all", "kernel"]
-"""How tokens reach their experts: sorted and sent by a collective, or by a kernel that sends a token
-once to each rank or node (DeepEP)."""
+"""How tokens reach their experts: sorted and sent by a collective, or by a kernel that sends a
+token once to each rank or node (DeepEP)."""
 
 
 @final

@@ -15,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.communication.algorithm import Collective
 from silicast.communication.collective import collective_times
 from silicast.composition.stage_graph import topology
 from silicast.core.errors import SilicastError
@@ -22,7 +23,7 @@ from silicast.core.numerics import F64, I64
 from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.chunk import Rank
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.spread import ELEMENT
+from silicast.distributed.rank_collectives import ELEMENT
 from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.distributed.unit_times import Unit, unit_of
 from silicast.workload.plan import Plan
@@ -217,9 +218,10 @@ def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64
             continue
         links = topology(rank.deployment.machine, size, stride=stride)
         library = rank.deployment.engine.collectives
-        for op, width, into in (
+        ways: tuple[tuple[Collective, int, F64], ...] = (
             ("reduce_scatter", each, summed), ("all_gather", ELEMENT, gathered),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for op, width, into in ways:
             bytes_ = np.maximum((held[rows] * width).astype(np.int64), 1)
             into[rows] = collective_times(op, bytes_, size, links, library).estimate_s
     return summed, gathered
@@ -236,9 +238,7 @@ def _ranked(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
     framework = replace(rank.framework, training=replace(training, recompute=again))  # type: ignore[arg-type]
     deployment = replace(rank.deployment, plan=Plan(tp=plan.tp))
     plan = replace(plan, context=rank.plan.context, dispatch=rank.plan.dispatch)
-    return replace(
-        rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro
-    )
+    return replace(rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro)
 
 
 def _frontier(

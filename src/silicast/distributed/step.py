@@ -32,13 +32,13 @@ from silicast.core.prediction import (
     worst_domain,
 )
 from silicast.distributed.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.pipeline import Durations, PipelineTimes, pipeline_times
+from silicast.distributed.rank_collectives import ELEMENT, collective
 from silicast.distributed.schedules.order import Order
 from silicast.distributed.schedules.schedule import PipelineSchedule, schedule
-from silicast.distributed.spread import ELEMENT, Exchanges, collective, layer_parameters
 from silicast.workload.graph import Block, Direction, Graph, Node
 from silicast.workload.plan import stage_bounds
-
 
 WAYS: tuple[Direction, ...] = ("forward", "backward")
 
@@ -115,9 +115,7 @@ def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
     return stage_bounds(layers, chunks)
 
 
-def alike(
-    rank: Rank, bounds: tuple[tuple[int, int], ...]
-) -> tuple[tuple[int, int], ...]:
+def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """For each chunk the first one of the same layers, which is priced for all of them."""
     model = rank.deployment.model
     firsts: dict[object, tuple[int, int]] = {}
@@ -172,9 +170,7 @@ class _Kinds:
 
     @staticmethod
     def of(rank: Rank, overlap: Overlap) -> _Kinds:
-        between = Exchanges(
-            gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor
-        )
+        between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
             return _Kinds(always, always, always)
@@ -226,8 +222,7 @@ class _Pipeline:
     def durations(self) -> Durations:
         """Whole picoseconds of each action."""
         forward, back = (
-            np.array([each.directions[way].part.exposed_ps for each in self.passes])
-            for way in WAYS
+            np.array([each.directions[way].part.exposed_ps for each in self.passes]) for way in WAYS
         )
         weights = np.array(
             [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
@@ -285,7 +280,9 @@ class _Pipeline:
             "gradients_and_weights": int(sums[limits]) + gathers,
         }  # fmt: skip
         rest = [
-            replace(work, part=Part(name, ps, bound_by="network")) for name, ps in parts.items() if ps
+            replace(work, part=Part(name, ps, bound_by="network"))
+            for name, ps in parts.items()
+            if ps
         ]
         step = _joined((work, *rest, self.update.total), "step")
         step = unmeasured_backward(step, self.rank.deployment.precision.hidden)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import final
 
 from silicast.distributed.chunk import Rank, chunk_graph, predict_chunk
-from silicast.distributed.spread import layer_parameters
+from silicast.distributed.data_ranks import layer_parameters
 from silicast.workload.graph import BACKWARD
 
 
@@ -54,9 +54,7 @@ def unit_of(rank: Rank) -> Unit:
     found = predict_chunk(rank, 0, layers)
     times: dict[str, float] = {}
     core = 0.0
-    for node, seconds in zip(
-        found.model.graph.nodes, found.times.exposed_s[:, 0], strict=True
-    ):
+    for node, seconds in zip(found.model.graph.nodes, found.times.exposed_s[:, 0], strict=True):
         times[node.block] = times.get(node.block, 0.0) + float(seconds)
         if node.op.family.startswith(("attention_", "mla_")) and node.direction == "forward":
             core += float(seconds)
@@ -77,8 +75,12 @@ def unit_of(rank: Rank) -> Unit:
     )
     last = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD not in name)
     last_back = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD in name)
-    first = sum(s for name, s in ends.items() if not name.startswith("head") and BACKWARD not in name)
-    first_back = sum(s for name, s in ends.items() if not name.startswith("head") and BACKWARD in name)
+    first = sum(
+        s for name, s in ends.items() if not name.startswith("head") and BACKWARD not in name
+    )
+    first_back = sum(
+        s for name, s in ends.items() if not name.startswith("head") and BACKWARD in name
+    )
     return Unit(
         forward / layers, backward / layers, core / layers, first, first_back, last, last_back,
         inside[0] / layers, inside[1] / layers, float(whole[0] - inside[0]),

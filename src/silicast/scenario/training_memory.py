@@ -14,7 +14,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
 from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.chunk import Rank
-from silicast.distributed.memory import Rows, Rules, RankMemory, rows_memory
+from silicast.distributed.memory import RankMemory, Rows, Rules, rows_memory
 from silicast.distributed.memory_kept import Style
 from silicast.distributed.step import chunk_bounds, schedule_of
 
@@ -68,9 +68,7 @@ def memory_of_many(rank: Rank, micro_batches: int, optimizer: str, gradient_bits
     )
 
 
-def rank_memory(
-    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int
-) -> RankMemory:
+def rank_memory(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int) -> RankMemory:
     """Memory of each pipeline rank."""
     own, plan = rank.deployment, rank.plan
     order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
@@ -108,9 +106,7 @@ def _fullest(rank: Rank, plans: Candidates, rules: Rules) -> F64:
         virtual == 1, np.minimum(pp, batches),
         np.minimum(2 * (pp - 1) + (virtual - 1) * pp + 1, batches * virtual),
     )  # fmt: skip
-    last_flight = np.where(
-        virtual == 1, 1, np.minimum((virtual - 1) * pp + 1, batches * virtual)
-    )
+    last_flight = np.where(virtual == 1, 1, np.minimum((virtual - 1) * pp + 1, batches * virtual))
     yes, no = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
     seen: list[I64] = []
     for first, last, flight in ((yes, pp == 1, first_flight), (no, yes, last_flight)):
@@ -156,10 +152,11 @@ def _memory(
     excess = max(total - usable, 0.0)
     advice: tuple[str, ...] = ()
     if excess:
-        advice = (
+        said = (
             f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}: a smaller "
-            "micro_batch or several devices would help",
+            "micro_batch or several devices would help"
         )
+        advice = (said,)
     return RunMemory(
         Quantity(total / 1e9, (known + LOWEST * rough) / 1e9, (known + HIGHEST * rough) / 1e9),
         {**parts, "usable": usable / 1e9, "excess": excess / 1e9}, advice, peak_at,

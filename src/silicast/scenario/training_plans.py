@@ -9,7 +9,6 @@ from silicast.composition.engine import Engine
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.distributed.plan import ContextExchange, TrainingPlan
 from silicast.distributed.step import Overlap
-from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.model import ModelConfig
@@ -103,9 +102,3 @@ def _overlap(name: str) -> str:
             f"nothing called {name!r:.40} overlaps", "workload.overlap", ", ".join(OVERLAPS)
         )
     return found
-
-
-def refuse_unmodelled_training(scenario: Scenario, work: TrainingWorkload) -> None:
-    """What no model answers yet."""
-    if work.routing not in (None, "balanced"):
-        raise not_yet("unbalanced experts in training", "workload.routing")

@@ -18,19 +18,13 @@ from silicast.composition.training_step import (
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.prediction import Prediction
-from silicast.distributed.chunk import Rank
 from silicast.distributed.adapters import Adapters
-from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.chunk import Rank
 from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
-from silicast.scenario.training_memory import (
-    RunMemory,
-    memory_of_many,
-    memory_of_one,
-    rank_memory,
-)
+from silicast.scenario.training_memory import RunMemory, memory_of_many, memory_of_one, rank_memory
 from silicast.scenario.training_plans import overlap_of, training_plan_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
@@ -159,9 +153,7 @@ class Prepared:
             )  # fmt: skip
         rank = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        return TrainingRun(
-            rank, batch, self.optimizer, None, many, self.overlap, self.warnings
-        )
+        return TrainingRun(rank, batch, self.optimizer, None, many, self.overlap, self.warnings)
 
     def _fitting(self, micro_batches: int) -> Rank:
         """The rank with the least recomputation that fits, or with what is stated."""
@@ -260,9 +252,7 @@ def _adapters(scenario: Scenario, work: TrainingWorkload) -> Adapters | None:
     products: list[str] = []
     for name in table.targets or ("q_proj", "k_proj", "v_proj", "o_proj"):
         if name not in PRODUCTS:
-            raise unknown_name(
-                f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS)
-            )
+            raise unknown_name(f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS))
         products += PRODUCTS[name]
     return Adapters(table.rank, tuple(dict.fromkeys(products)))
 

@@ -210,7 +210,8 @@ _RULES: Mapping[str, Callable[[Node], Gradients]] = {
     "layernorm": _norm, "rmsnorm": _norm, "embedding": _embedding, "attention_prefill": _attention,
     "silu_mul": _gated, "data_movement": _moves, "cross_entropy": _loss, "rope": _same,
     "all_reduce": _collective, "all_gather": _collective, "reduce_scatter": _collective,
-    "dispatch": _collective, "combine": _collective, "all_to_all": _collective, "send_recv": _collective, "broadcast": _collective,
+    "dispatch": _collective, "combine": _collective, "all_to_all": _collective,
+    "send_recv": _collective, "broadcast": _collective,
 }  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, final
 
+from silicast.composition.training_step import Batch
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.distributed.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
@@ -17,7 +17,6 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.training_memory import needed_bytes
 from silicast.scenario.training_runs import Prepared, TrainingRun, prepared
 from silicast.scenario.workloads import PlanWorkload
-from silicast.composition.training_step import Batch
 
 SHOWN = 12
 """Runners-up and plans of the frontier that an answer names."""
@@ -92,7 +91,7 @@ def found_of(
         overlap=asked.overlap, done=done,
     )  # fmt: skip
     best = found.finalists[0]
-    return answer_of(_run(asked, best), more=_candidates(found, work.training.global_batch)), found
+    return answer_of(_run(asked, best), more=_candidates(found)), found
 
 
 def _run(asked: Prepared, best: Finalist) -> TrainingRun:
@@ -102,7 +101,7 @@ def _run(asked: Prepared, best: Finalist) -> TrainingRun:
     )
 
 
-def _candidates(found: Found, global_batch: int) -> dict[str, Any]:
+def _candidates(found: Found) -> dict[str, Any]:
     """What else was tried, for an answer's reasons."""
     best = found.finalists[0]
     return {

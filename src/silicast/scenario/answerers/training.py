@@ -10,7 +10,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import description
 from silicast.scenario.measured import calibrated_by
@@ -37,7 +37,9 @@ class TrainingAnswerer(Answerer):
         from silicast.composition.trace import trace_training_step
 
         found = run_of(scenario)
-        return trace_training_step(found, found.batch.accumulation)
+        if found.one is None:
+            raise not_yet("a timeline of training on several devices", "parallel")
+        return trace_training_step(found.one, found.batch.accumulation)
 
 
 def answer_of(
@@ -59,7 +61,8 @@ def answer_of(
             "memory_gb": found.memory.quantity,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
-        warnings=[*found.step.warnings, *found.warnings, *found.memory.advice], why={**_why(found), **(more or {})},
+        warnings=[*found.step.warnings, *found.warnings, *found.memory.advice],
+        why={**_why(found), **(more or {})},
     )  # fmt: skip
 
 

@@ -7,13 +7,12 @@ that were published more than once the newest release counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from silicast.validation.scorecard.model_suite import Case, answered, score_cases
 from silicast.validation.scorecard.rows import subsample
-from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
+from silicast.validation.scorecard.suite import Scored, Suite
 from silicast.validation.scorecard.tables import csv_records, read_records
 
 TABLE = "training/training_measured.parquet"
@@ -26,7 +25,8 @@ _RECIPES = {
 _UNSTATED = ("NVIDIA/Megatron-LM (Megatron-Core r0.8 README", "Llama 3 herd")
 """Sources whose rows lack the micro-batch: reported apart, with one sequence assumed."""
 _SOURCES = {
-    "mosaicml/llm-foundry": "MosaicML", "NVIDIA-NeMo/Megatron-Bridge": "Megatron-Bridge",
+    "mosaicml/llm-foundry": "MosaicML",
+    "NVIDIA-NeMo/Megatron-Bridge": "Megatron-Bridge",
     "NVIDIA/Megatron-LM (SC21, arXiv 2104.04473 Table 1)": "SC21",
     "NVIDIA/Megatron-LM README": "SC21",
     "NVIDIA/Megatron-LM (Megatron-Core r0.8 README)": "Megatron-Core",
@@ -47,12 +47,11 @@ def cases(data: Path) -> list[Case]:
         found.setdefault(row["config_id"], []).append(row)
     newest = _newest([rows[0] for rows in found.values()])
     calculon = {row["config_id"]: row for row in csv_records(data / PEER)}
-    every = [
+    return [
         case
         for name in sorted(newest)
         if (case := _case(found[name], calculon.get(name))) is not None
     ]
-    return every
 
 
 def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -109,8 +108,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
         measured={"step_time_s": measured},
         labels={
             "source": source, "device": row["gpu"],
-            "model": "experts" if row["n_experts"] or "a" in row["model"].split("-")[-1] and
-            "moe" in row["model"] else "dense",
+            "model": "experts" if row["n_experts"] or (row["ep"] and row["ep"] > 1) else "dense",
             "split": "fitted" if single else "context" if (row["cp"] or 1) > 1 else "scored",
             "gpus": _band(int(row["n_gpus"])), "format": row["precision_family"],
             "recompute": row["recompute"] or "not stated", "name": row["config_id"],
