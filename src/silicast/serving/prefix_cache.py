@@ -278,7 +278,8 @@ class PrefixCache:
         assert above is not None
         node.here = False
         above.here_below -= 1
-        if self.host is not None and self.host.at_eviction and not node.stored:
+        worth = bool(node.blocks or node.children) and not node.stored
+        if worth and self.host is not None and self.host.at_eviction:
             self._store(node)
         if node.stored:
             self._offer(node)

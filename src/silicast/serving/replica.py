@@ -293,9 +293,7 @@ class Replica:
         run = stepper.run(cached, most, elsewhere)
         return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
 
-    def _cut(
-        self, now_ns: int, group: Group, *, passed: bool = False, first: bool = False
-    ) -> None:
+    def _cut(self, now_ns: int, group: Group, *, passed: bool = False, first: bool = False) -> None:
         """Ends a stretch at the first step whose successor would see a request that comes now.
 
         Args:

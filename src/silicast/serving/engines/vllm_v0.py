@@ -36,7 +36,9 @@ class VllmV0(Scheduler):
         super().__init__(group)
         self._kept = int(self.number("watermark") * group.limits.blocks)
         if self.word("preemption_mode") == "swap":
-            group.swap_to_host(group.host.blocks(self.number("swap_space") * GIB * group.host.ranks))
+            group.swap_to_host(
+                group.host.blocks(self.number("swap_space") * GIB * group.host.ranks)
+            )
 
     def give_way(self, plan: StepPlan, request: int) -> None:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
