@@ -42,8 +42,8 @@ class Stack:
 
 @final
 class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``, of whose
-    nodes ``memory_gb`` is.
+    """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``;
+    ``memory_gb`` is of a node of these.
     """
 
     factor: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -190,7 +190,7 @@ class Served:
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
         }
-        moved = asdict(records.sequences.traffic)
+        moved = records.sequences.traffic.by_name
         if any(moved.values()):
             found["host_memory"] = moved
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:

@@ -43,14 +43,24 @@ class HostLink:
 
 
 @final
-@dataclass
 class HostTraffic:
-    """Bytes that moved between devices and their hosts' memory, of all ranks."""
+    """Bytes that moved between devices and their hosts' memory, of all ranks.
 
-    stored_bytes: int = 0
-    loaded_bytes: int = 0
-    swapped_out_bytes: int = 0
-    swapped_in_bytes: int = 0
+    Attributes:
+        stored_bytes: copied to the host's cache; ``loaded_bytes``: from there to the device.
+        swapped_out_bytes: of preempted sequences; ``swapped_in_bytes``: as they went on.
+    """
+
+    __slots__ = ("loaded_bytes", "stored_bytes", "swapped_in_bytes", "swapped_out_bytes")
+
+    def __init__(self) -> None:
+        self.stored_bytes = self.loaded_bytes = 0
+        self.swapped_out_bytes = self.swapped_in_bytes = 0
+
+    @property
+    def by_name(self) -> dict[str, int]:
+        """The numbers."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @final

@@ -99,8 +99,8 @@ def queue(records: Records) -> dict[str, float]:
 
 
 def host_use(records: Records) -> dict[str, float]:
-    """Share of the answered requests' prompt tokens that were in the host's memory alone, bytes that
-    moved to devices and to hosts, and preemptions by swapping; nothing where nothing moved.
+    """Share of the answered requests' prompt tokens that were in the host's memory alone, bytes
+    that moved to devices and to hosts, and preemptions by swapping; nothing where nothing moved.
     """
     own, rows = records.sequences, records.finished
     moved = own.traffic

@@ -303,7 +303,8 @@ class PrefixCache:
     def _store(self, node: _Node) -> None:
         """The host has a copy of a node, or of its beginning, as far as there is room."""
         host = self.host
-        assert host is not None and node.parent is not None
+        assert host is not None
+        assert node.parent is not None
         while host.used + node.blocks > host.blocks and self._old_stored:
             released, _, _, old = heapq.heappop(self._old_stored)
             if old.stored and not (old.locks or old.stored_below) and old.released == released:
@@ -323,7 +324,8 @@ class PrefixCache:
     def _forget(self, node: _Node) -> None:
         """The host's copy of a node is dropped."""
         above = node.parent
-        assert above is not None and self.host is not None
+        assert above is not None
+        assert self.host is not None
         node.stored = False
         above.stored_below -= 1
         self.host.used -= node.blocks
@@ -341,7 +343,8 @@ class PrefixCache:
         while todo:
             lost = todo.pop()
             if lost.stored:
-                assert self.host is not None and lost.parent is not None
+                assert self.host is not None
+                assert lost.parent is not None
                 lost.parent.stored_below -= 1
                 lost.stored = False
                 self.host.used -= lost.blocks

@@ -172,18 +172,7 @@ class Replica:
 
     def _begin(self, decided_ns: int, until_ns: int) -> bool:
         """Decides and starts the next step; False if there is nothing to run."""
-        self._tell_time()
-        while self._arrived and self._arrived[0][0] <= decided_ns:
-            _, request, group = self._arrived.popleft()
-            if self.role == "decode":
-                self._joining.append((group, request))
-            else:
-                group.waiting.append(request)
-        self._join()
-        for group in self.groups:
-            group.now_ns = decided_ns
-            if group.loading:
-                group.land()
+        self._take_in(decided_ns)
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
         if self._lockstep is not None:
@@ -201,15 +190,34 @@ class Replica:
             if self._arrived:  # the step after the next one sees them
                 until_ns = self._arrived[0][0]
             self._work.append(self._stretch(plans, until_ns))
-            for came_ns, _, group in self._arrived:
-                self._cut(came_ns, group)
-            for group in self.groups:
-                for ready_ns in group.loading.values():
-                    self._cut(ready_ns, group, first=True)
+            self._cut_for_known()
         else:
             self._work.append(self._step(plans, decided_ns))
         self.begun += 1
         return True
+
+    def _take_in(self, decided_ns: int) -> None:
+        """What has come until a step is decided."""
+        self._tell_time()
+        while self._arrived and self._arrived[0][0] <= decided_ns:
+            _, request, group = self._arrived.popleft()
+            if self.role == "decode":
+                self._joining.append((group, request))
+            else:
+                group.waiting.append(request)
+        self._join()
+        for group in self.groups:
+            group.now_ns = decided_ns
+            if group.loading:
+                group.land()
+
+    def _cut_for_known(self) -> None:
+        """Ends a stretch where those that have come, or load, will be seen."""
+        for came_ns, _, group in self._arrived:
+            self._cut(came_ns, group)
+        for group in self.groups:
+            for ready_ns in group.loading.values():
+                self._cut(ready_ns, group, first=True)
 
     def _tell_time(self) -> None:
         """For policies that ask for it."""

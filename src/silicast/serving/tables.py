@@ -59,7 +59,8 @@ def requests_table(records: Records) -> dict[str, I64 | F64]:
     found: dict[str, Any] = {
         "request": np.arange(len(requests)), "replica": records.replica,
         "input_tokens": requests.input_tokens, "output_tokens": requests.output_tokens,
-        "cached_tokens": records.reused, "host_tokens": records.sequences.loaded, "sent_s": _seconds(sent),
+        "cached_tokens": records.reused, "host_tokens": records.sequences.loaded,
+        "sent_s": _seconds(sent),
         "arrived_s": _seconds(records.arrived_ns), "scheduled_s": _seconds(records.scheduled_ns),
         "first_token_s": _seconds(first), "done_s": _seconds(done),
         "queue_ms": _between(records.arrived_ns, records.scheduled_ns) * 1e-6,

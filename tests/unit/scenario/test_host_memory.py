@@ -12,7 +12,8 @@ from silicast.core.errors import SilicastError
 PLAIN: dict[str, Any] = {
     "task": "serving", "model": "Llama-3.1-8B", "device": "h100",
     "workload": {
-        "requests": 24, "input_len": 800, "output_len": 20, "arrival": {"rate_per_s": 4},
+        "requests": 24, "input_len": 800, "output_len": 20,
+        "arrival": {"kind": "poisson", "rate_per_s": 4},
         "sessions": {"turns": 4, "think_time_s": 1},
     },
 }  # fmt: skip

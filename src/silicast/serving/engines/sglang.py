@@ -37,7 +37,7 @@ _DECAY_STEPS = 600
 _RETRACT_STEPS = 20
 _SORTED = 128
 _HITS = {"write_through": 1, "write_through_selective": 2, "write_back": 0}
-"""Policy -> requests that have had a page before it is copied to the host; 0 = when it is evicted."""
+"""Policy -> requests that have had a page before the host gets it; 0 = when it is evicted."""
 _IN_BATCH = 32
 """Tokens of a prefix from which on a request waits for another of the queue that has it too."""
 

@@ -7,7 +7,7 @@ preempted and computed again, before all that wait.
 
 Options: ``preemption_mode`` (``recompute``; ``swap``: a preempted sequence leaves its blocks in the
 host's memory, and no prompt starts before all such ones are back) and ``swap_space`` (GiB a device
-there). The blocks are copied before the step, one by one and layer by layer (worker/cache_engine.py,
+there). Blocks are copied before the step, one by one and layer by layer (worker/cache_engine.py,
 csrc/cache_kernels.cu), which holds the step up. Without room the engine would stop; here the
 sequence is computed again. Unless it is told so the engine swaps groups of several sequences (beam
 search) alone; those are not modelled.

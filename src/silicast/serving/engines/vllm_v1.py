@@ -8,9 +8,9 @@ follow in order of arrival, unless one was just preempted, while budget, sequenc
 Options: ``reserve_full_isl`` (1: a prompt must fit into the free blocks as a whole),
 ``long_prefill_token_threshold`` (most new tokens of one prompt in a step; 0 = no limit),
 ``enable_chunked_prefill`` (0: a prompt runs in one step, alone if it is longer than the budget),
-``kv_offloading_size`` (GiB in the host's memory, of all ranks: what prompts and outputs leave in the
-cache is copied there too, v1/kv_offload of 0.33; who finds a prefix there alone waits, with blocks
-of the device, until it is loaded beside the steps of others).
+``kv_offloading_size`` (GiB of the host's memory, of all ranks: cached blocks are copied there too,
+v1/kv_offload of 0.33; who finds a prefix there alone waits, with blocks of the device, until it is
+loaded beside the steps of others).
 The engine reads ``max_num_partial_prefills`` in its version 0 alone.
 """
 
