@@ -32,7 +32,7 @@ def conversations(rng: np.random.Generator) -> tuple[Requests, int]:
     names, sizes, offsets, prompts, after = [], [], [0], [], []
     chains: list[list[tuple[int, int]]] = [[(9999, common)] if common else [] for _ in range(talks)]
     last = [-1] * talks
-    outputs = rng.integers(1, 60, talks * turns)
+    outputs = rng.integers(1, 200, talks * turns)
     for request in range(talks * turns):
         talk = int(rng.integers(talks))
         chains[talk].append((10_000 + request, int(rng.integers(1, 200))))
@@ -48,7 +48,7 @@ def conversations(rng: np.random.Generator) -> tuple[Requests, int]:
     content = Content(
         np.array(names), np.array(sizes), np.array(offsets), 20_000 + np.arange(count)
     )
-    gaps = rng.exponential(10.0 ** rng.uniform(-3, -0.5), count)
+    gaps = rng.exponential(10.0 ** rng.uniform(-3, -1), count)
     requests = Requests(
         np.cumsum(gaps * 1e9).astype(np.int64), np.array(prompts), outputs, np.array(after),
         np.zeros(count, dtype=np.int64) + int(rng.integers(0, 50_000_000)),
@@ -66,7 +66,7 @@ def host_case(seed: int, policy: str = "") -> ServingCase:
     rate = 10.0 ** rng.uniform(6, 10)  # of blocks of 16 KiB
     link = HostLink(16_384, int(rng.integers(1, 3)), rate, float(rng.choice([0.0, 5e4])))
     room = 10.0 ** rng.uniform(-1.5, 1.5)
-    blocks = longest + int(rng.integers(0, 2 * longest))
+    blocks = longest + int(rng.integers(0, longest))
     options: dict[str, float | str] = {
         "vllm-v1": {"kv_offloading_size": room * MIB / GIB},
         "vllm-v0": {"preemption_mode": "swap", "swap_space": room * MIB / GIB},
