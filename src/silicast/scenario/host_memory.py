@@ -7,7 +7,7 @@ from silicast.serving.deploy import host_bytes
 from silicast.serving.fleet import Fleet, Pool
 
 KEPT = 0.7
-"""Share of a host's memory above which a caveat is said."""
+"""Share of a host's memory above which the answer warns."""
 
 
 def check_host_memory(fleet: Fleet) -> list[str]:
