@@ -147,6 +147,19 @@ def test_a_shared_link_is_never_idle(sizes: list[float], pods: int) -> None:
     assert simulate(fabric, jobs).end_s == pytest.approx(expected, rel=1e-9)
 
 
+def test_one_starts_as_another_ends() -> None:
+    fabric = rail_cluster(
+        6, 1, node_bytes_per_s=1e3, network_bytes_per_s=3.0, nodes_per_pod=3, oversubscription=9.0
+    )
+    sizes, delays = (1.0, 3.0, 1.0), (0.0, 0.0, 2.0)
+    jobs = [
+        Job(f"j{i}", (i, 3 + i), (Round.of([0], [1], size),), delay)
+        for i, (size, delay) in enumerate(zip(sizes, delays, strict=True))
+    ]
+    done = simulate(fabric, jobs)
+    assert [done.jobs[f"j{i}"].end_s for i in range(3)] == pytest.approx([2.0, 5.0, 4.0])
+
+
 @given(st.integers(2, 70), st.floats(1.0, 1e9))
 def test_closed_form_of_a_ring(n: int, size: float) -> None:
     fabric = Product((Dimension("switch", n, RATE, LATENCY),))
