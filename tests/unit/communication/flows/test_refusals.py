@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from silicast.communication.flows.collectives import rounds_of
+from silicast.communication.flows.collectives import Method, rounds_of
 from silicast.communication.flows.graph import Graph, Wire
 from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.product import Dimension, Product, rail_cluster
@@ -136,7 +136,8 @@ def test_a_graph_gives_what_the_regular_network_gives() -> None:
                 Wire(f"{rank}", switch, rate, latency), Wire(switch, f"{rank}", rate, latency)
             ]  # fmt: skip
     graph = Graph(tuple(map(str, range(4))), tuple(wires))
-    for method in ("ring", "halving_doubling", "tree"):
-        rounds = rounds_of("all_reduce", method, 4, 1e6)  # type: ignore[arg-type]
+    methods: tuple[Method, ...] = ("ring", "halving_doubling", "tree")
+    for method in methods:
+        rounds = rounds_of("all_reduce", method, 4, 1e6)
         job = Job("a", (0, 1, 3, 2), rounds)
         assert simulate(graph, [job]).end_s == pytest.approx(simulate(cluster, [job]).end_s)
