@@ -87,7 +87,7 @@ def test_astra_sim_has_its_own_numbers(capsys: Capture) -> None:
     assert "55,222 ns" in out
     status, out, _ = run(f"all_gather --bytes 1MiB --device h100 {ASTRA} --json", capsys)
     found = json.loads(out)["points"][0]
-    assert (found["aware_ns"], found["nccl_size"]) == (44_058, 8 << 20)
+    assert (found["aware_ns"], found["whole_size"]) == (44_058, 8 << 20)
     alone = json.loads(run("all_gather --bytes 8MiB --device h100 --json", capsys)[1])
     assert found["answer"] == alone
 

@@ -197,11 +197,11 @@ def _beside_astra(
     if asked.device:
         scenario = replace(asked, gpus=npus).scenario
         answers = {
-            peer.nccl_size: _answer(_sized(scenario, peer.nccl_size), strict=strict)
+            peer.whole_size: _answer(_sized(scenario, peer.whole_size), strict=strict)
             for peer in peers
         }
     if json:
-        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.nccl_size)} for p in peers]
+        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
         write_json({"ok": True, "npus": npus, "points": found})
     else:
         show(astra_report(op, npus, peers, answers))
