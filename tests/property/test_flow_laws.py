@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,26 @@ def test_folding_changes_nothing(work: tuple[Product, list[Job]]) -> None:
         assert folded.jobs[name].start_s == pytest.approx(times.start_s, rel=1e-9, abs=1e-15)
         assert folded.jobs[name].end_s == pytest.approx(times.end_s, rel=1e-9, abs=1e-15)
     assert folded.busy_share == pytest.approx(whole.busy_share, rel=1e-9)
+
+
+@given(workloads(), st.integers(1, 3), st.sampled_from([0.0, 1e-6]))
+def test_skipping_periods_changes_nothing(
+    work: tuple[Product, list[Job]], times: int, delay_s: float
+) -> None:
+    """A round that is written out as often as it repeats has no period to skip."""
+    fabric, jobs = work
+    repeated, written_out = [], []
+    for job in jobs:
+        rounds = [
+            replace(each, repeat=each.repeat * 5 * times, delay_s=delay_s) for each in job.rounds
+        ]
+        once = tuple(replace(each, repeat=1) for each in rounds for _ in range(each.repeat))
+        repeated.append(replace(job, rounds=tuple(rounds)))
+        written_out.append(replace(job, rounds=once))
+    quick, slow = simulate(fabric, repeated), simulate(fabric, written_out)
+    for name, when in slow.jobs.items():
+        assert quick.jobs[name].start_s == pytest.approx(when.start_s, rel=1e-9, abs=1e-15)
+        assert quick.jobs[name].end_s == pytest.approx(when.end_s, rel=1e-9, abs=1e-15)
 
 
 @given(workloads())
