@@ -40,7 +40,7 @@ FROZEN = {
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
         "--device --batch --seq-len --training --optimizer --engine --attention --cuda-graph"
-        " --dtype --calibration --trace --strict --json"
+        " --dtype --calibration --trace --chakra --strict --json"
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --calibration",
