@@ -276,7 +276,10 @@ class Replica:
         """Decode steps until something is to be decided."""
         own, stepper = self.sequences, self.stepper
         most = 1 << 40
-        if self._ended and (self._joining or any(group.queued for group, _ in self._ended)):
+        ended = [group for group, _ in self._ended]
+        if self._lockstep is not None and ended:  # what a group runs decides for all of them
+            ended = self.groups
+        if self._ended and (self._joining or any(group.queued for group in ended)):
             most = 1  # what ended gives its place back for the decision after this one
         if self._lockstep is not None:
             most = min(most, self._lockstep.steady(self.groups))
