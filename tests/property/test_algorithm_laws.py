@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from silicast.communication.algorithm import COLLECTIVES, Collective, algorithm
 from silicast.communication.collective import collective_times
 from silicast.communication.library import choices
-from silicast.communication.selection import network_constants, shipped_sections
+from silicast.communication.network import network_constants
+from silicast.communication.selection import shipped_sections
 from silicast.communication.topology import Topology
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,26 @@ def test_folding_changes_nothing(work: tuple[Product, list[Job]]) -> None:
     assert folded.busy_share == pytest.approx(whole.busy_share, rel=1e-9)
 
 
+@given(workloads(), st.integers(1, 3), st.sampled_from([0.0, 1e-6]))
+def test_skipping_periods_changes_nothing(
+    work: tuple[Product, list[Job]], times: int, delay_s: float
+) -> None:
+    """A round that is written out as often as it repeats has no period to skip."""
+    fabric, jobs = work
+    repeated, written_out = [], []
+    for job in jobs:
+        rounds = [
+            replace(each, repeat=each.repeat * 5 * times, delay_s=delay_s) for each in job.rounds
+        ]
+        once = tuple(replace(each, repeat=1) for each in rounds for _ in range(each.repeat))
+        repeated.append(replace(job, rounds=tuple(rounds)))
+        written_out.append(replace(job, rounds=once))
+    quick, slow = simulate(fabric, repeated), simulate(fabric, written_out)
+    for name, when in slow.jobs.items():
+        assert quick.jobs[name].start_s == pytest.approx(when.start_s, rel=1e-9, abs=1e-15)
+        assert quick.jobs[name].end_s == pytest.approx(when.end_s, rel=1e-9, abs=1e-15)
+
+
 @given(workloads())
 def test_the_same_twice_and_within_limits(work: tuple[Product, list[Job]]) -> None:
     fabric, jobs = work
@@ -145,6 +166,19 @@ def test_a_shared_link_is_never_idle(sizes: list[float], pods: int) -> None:
     jobs = [Job(f"j{i}", (i, 8 + i), (Round.of([0], [1], size),)) for i, size in enumerate(sizes)]
     expected = sum(sizes) / (RATE * 8 / 64.0)
     assert simulate(fabric, jobs).end_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_one_starts_as_another_ends() -> None:
+    fabric = rail_cluster(
+        6, 1, node_bytes_per_s=1e3, network_bytes_per_s=3.0, nodes_per_pod=3, oversubscription=9.0
+    )
+    sizes, delays = (1.0, 3.0, 1.0), (0.0, 0.0, 2.0)
+    jobs = [
+        Job(f"j{i}", (i, 3 + i), (Round.of([0], [1], size),), delay)
+        for i, (size, delay) in enumerate(zip(sizes, delays, strict=True))
+    ]
+    done = simulate(fabric, jobs)
+    assert [done.jobs[f"j{i}"].end_s for i in range(3)] == pytest.approx([2.0, 5.0, 4.0])
 
 
 @given(st.integers(2, 70), st.floats(1.0, 1e9))

@@ -48,6 +48,10 @@ def test_a_stretch_is_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     check_stretches(range(FEW), monkeypatch)
 
 
+def test_an_end_in_one_group_lets_prompts_of_another_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_stretches(range(4104, 4105), monkeypatch)
+
+
 @pytest.mark.full
 def test_ten_thousand_stretches_are_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     check_stretches(range(FEW, FEW + MANY), monkeypatch)

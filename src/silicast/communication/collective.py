@@ -14,13 +14,18 @@ from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
 from silicast.communication.library import usual_algorithms
 from silicast.communication.measured import MeasuredChange, measured_change
+from silicast.communication.network import (
+    between_log_sd,
+    network_constants,
+    network_warnings,
+    shares_pcie,
+)
 from silicast.communication.ring import sharing
 from silicast.communication.selection import (
     Sections,
     Selection,
     constants_of,
     launches,
-    network_constants,
     sections,
     select,
     shipped_sections,
@@ -30,16 +35,11 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
-from silicast.hardware.device import NETWORK, Device
+from silicast.hardware.device import Device
 from silicast.kernels.implementation import positive
 from silicast.kernels.physics import Physics, load_physics
 from silicast.learning.artefact import Artefact
 from silicast.workload.op import OpBatch
-
-SHARED_PCIE = (
-    "hosts differ several times over in what more than two devices reach over PCIe: "
-    "cluster.pcie_paths = own or shared says which kind this is"
-)
 
 
 @final
@@ -182,7 +182,7 @@ def _predicted(
     found = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
     shared = _shared(known.is_measured(architecture), topology, constants[""])
-    shared["network"] = math.hypot(shared["network"], between_log_sd(topology))
+    shared["network"] = math.hypot(shared["network"], between_log_sd(op, topology))
     own = _independent(found, topology, constants[""], launch)
     analytic = _with_interval(found, bound, shared, own, topology)
     if not learned or not known.is_measured(architecture):
@@ -361,11 +361,6 @@ def _independent(found: Selection, topology: Topology, common: Constants, launch
     return total
 
 
-def shares_pcie(topology: Topology) -> bool:
-    """Whether more than two devices of a node share the PCIe of their host."""
-    return topology.fabric in {"pcie", "host"} and topology.local > 2
-
-
 def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, float]:
     network, device = common["log_sd_network"], common["log_sd_device"]
     share = sharing(topology, common)
@@ -375,18 +370,6 @@ def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, 
         if topology.fabric in {"pcie", "host"}:
             network = common["log_sd_network_pcie"]
     return {"network": math.hypot(network, host), "device": device}
-
-
-def between_log_sd(topology: Topology) -> float:
-    """Log sd of the network between nodes: more of a kind, or of more nodes, than were measured."""
-    constants = network_constants(topology)
-    if not constants:
-        return 0.0
-    kind = "" if load_physics(NETWORK).is_measured(topology.network) else "_unmeasured"
-    beyond = max(math.log2(topology.nodes / constants["network_most_nodes"]), 0.0)
-    return math.hypot(
-        constants[f"network_log_sd{kind}"], constants["network_log_sd_doubling"] * beyond
-    )
 
 
 def _with_interval(
@@ -401,30 +384,6 @@ def _with_interval(
         independent_log_sd=own, choice=tuple(map(found.names.__getitem__, found.picked.tolist())),
         warnings=network_warnings(topology),
     )  # fmt: skip
-
-
-def network_warnings(topology: Topology) -> tuple[str, ...]:
-    """What a reader must know of the links between the participants; none of one alone."""
-    found: list[str] = []
-    if topology.gpus == 1:
-        return ()
-    if topology.assumed_inter and topology.inter is not None:
-        gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
-        found.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
-    if topology.inter is not None:
-        known, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
-        if not topology.assumed_inter and not known.is_measured(topology.network):
-            kind = topology.network or "this network"
-            kinds = ", ".join(sorted(known.architectures))
-            found.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
-        if topology.nodes > most:
-            found.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
-    if shares_pcie(topology) and not topology.paths:
-        found.append(SHARED_PCIE)
-    architecture = topology.device.architecture
-    if not load_physics("communication").is_measured(architecture):
-        found.append(f"no measured collectives of architecture {architecture}")
-    return tuple(found)
 
 
 def _nothing(count: int) -> CollectiveTimes:

@@ -14,7 +14,7 @@ from silicast.communication.library import Choice, choices, only, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import NETWORK, Device
+from silicast.hardware.device import Device
 from silicast.kernels.physics import Physics, load_physics
 from silicast.workload.libraries import libraries
 
@@ -78,13 +78,6 @@ def waits(name: str) -> bool:
 def shipped_sections(device: Device) -> Sections:
     """The shipped constants of one device."""
     return sections(constants_of(load_physics("communication"), device))
-
-
-def network_constants(topology: Topology) -> Constants:
-    """Constants of the network between nodes, by its kind; none inside a node."""
-    if topology.inter is None:
-        return NOTHING
-    return load_physics(NETWORK).constants(topology.network)
 
 
 @final

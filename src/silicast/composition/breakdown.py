@@ -337,7 +337,7 @@ def _network_warnings(model: StepModel) -> tuple[str, ...]:
     calls = [key for key in model.timer.groups if key.family in COLLECTIVES]
     if not calls:
         return ()
-    from silicast.communication.collective import network_warnings
+    from silicast.communication.network import network_warnings
 
     links = model.machine.links
     found: dict[str, None] = {}

@@ -247,6 +247,9 @@ class ServingTable(_Strict, frozen=True):
         log_sd: log standard deviation of these times between hosts and versions.
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
+        host_link_share: of the rate of the link to the host's memory that copies of the cache have.
+        host_call_us: a call of the driver that copies one block of one layer, keys or values, where
+            the engine copies them so.
     """
 
     policy: str
@@ -263,6 +266,8 @@ class ServingTable(_Strict, frozen=True):
     log_sd: float = 0.5
     prefix_caching: bool = False
     options: dict[str, float | str] = {}
+    host_link_share: float = 0.85
+    host_call_us: float = 0.0
 
 
 @final

@@ -264,6 +264,13 @@ POLICY_SWITCHES = (
     "preferred_batch_size",
     "max_queue_delay_us",
     "instance_count",
+    "preemption_mode",
+    "swap_space",
+    "kv_offloading_size",
+    "enable_hierarchical_cache",
+    "hicache_ratio",
+    "hicache_size",
+    "hicache_write_policy",
 )
 """Switches that the scheduling policies read, as they are."""
 
@@ -281,6 +288,7 @@ ALIASES: Mapping[str, str] = {
     "tokens_per_block": "block_size",
     "enable_block_reuse": "enable_prefix_caching",
     "scheduler_reserve_full_isl": "reserve_full_isl",
+    "enable_hicache": "enable_hierarchical_cache",
     "ep_num_redundant_experts": "num_redundant_experts",
 }
 """Engines' own names of an option -> the one here."""

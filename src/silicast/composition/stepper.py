@@ -102,7 +102,7 @@ class Stepper:
 
     def step(
         self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1,
-        decided_ns: int = 0,
+        decided_ns: int = 0, copy_ns: int = 0, least_ns: int = 0,
     ) -> Step:  # fmt: skip
         """Runs one step.
 
@@ -112,6 +112,8 @@ class Stepper:
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
             decided_ns: when its inputs are known, with several steps in flight; the host's work
                 begins then.
+            copy_ns: that the device copies something before it starts.
+            least_ns: that it takes at least.
 
         Raises:
             ValueError: an empty step.
@@ -121,13 +123,16 @@ class Stepper:
         price = self.prices.price(prefill, decode_kv, elsewhere)
         work = to_ns(price.work_s)
         start = max(self._start_ns(work), decided_ns + self._gap_ns + work if decided_ns else 0)
+        start += copy_ns
         end = start + to_ns(price.waits_s)
         if self.in_flight == 1:
-            end = start + to_ns(price.pass_s)
+            end = start + max(to_ns(price.pass_s), least_ns)
             self._free_ns[0] = end
         else:
             for stage, seconds in enumerate(price.stages_s):
                 end = max(end, self._free_ns[stage]) + to_ns(seconds)
+                if stage == self.in_flight - 1:
+                    end = max(end, start + least_ns)
                 self._free_ns[stage] = end
         self.started_ns, self.now_ns, self._idle = start, end, False
         return Step(start, end, price)

@@ -24,10 +24,12 @@ class Host:
         cpu: catalog or free name.
         factor: single-thread speed against the reference host (the one on which engine constants
             were measured); host times are divided by it.
+        memory_gb: of a node; 0 = not known.
     """
 
     cpu: str = "reference"
     factor: float = 1.0
+    memory_gb: float = 0.0
 
 
 @final
@@ -40,9 +42,12 @@ class Stack:
 
 @final
 class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``."""
+    """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``;
+    ``memory_gb`` is of a node of these.
+    """
 
     factor: float
+    memory_gb: float = 0.0
     aliases: list[str] = []
     default_for: list[str] = []
     sources: dict[str, str] = {}
@@ -73,11 +78,13 @@ def host_of(cpu: str = "reference", factor: float | None = None) -> Host:
     """A host by name; a free name is allowed, with factor 1 unless another is given.
 
     >>> host_of("my own server", 1.25)
-    Host(cpu='my own server', factor=1.25)
+    Host(cpu='my own server', factor=1.25, memory_gb=0.0)
     """
     known = hosts()
     if cpu in known:
-        return Host(known.canonical(cpu), known.get(cpu).factor if factor is None else factor)
+        entry = known.get(cpu)
+        own = entry.factor if factor is None else factor
+        return Host(known.canonical(cpu), own, entry.memory_gb)
     return Host(cpu, 1.0 if factor is None else factor)
 
 
@@ -87,5 +94,5 @@ def host_of_system(system: str) -> Host:
     for name in known.names:
         entry = known.get(name)
         if system in entry.default_for:
-            return Host(name, entry.factor)
+            return Host(name, entry.factor, entry.memory_gb)
     return Host()

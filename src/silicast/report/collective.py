@@ -233,8 +233,8 @@ def astra_report(
     rows = []
     for peer in peers:
         row = [bytes_text(peer.size), f"{peer.aware_ns:,} ns", f"{peer.unaware_ns:,} ns"]
-        if peer.nccl_size in answers:
-            belief = answers[peer.nccl_size]["metrics"]["latency_us"]
+        if peer.whole_size in answers:
+            belief = answers[peer.whole_size]["metrics"]["latency_us"]
             shown = Shown("latency_us", belief)
             ratio = peer.aware_ns * 1e-3 / float(belief["estimate"])
             row += [shown.value, shown.interval, f"{rounded(ratio)} x"]

@@ -106,6 +106,8 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield from slo_lines(why.get("slo", {}))
     if "kv_utilisation" in values:
         yield _kv_line(values)
+        if "host_hit_rate" in values:
+            yield host_line(values)
     if "queue_depth_mean" in values:
         yield _queue_line(values, why)
     if "kv_transfer_mean_ms" in values:
@@ -187,6 +189,23 @@ def _kv_line(values: Mapping[str, float]) -> str:
     line += f", {percent(empty)} of it empty" if empty is not None else ""
     count = values.get("preemptions", 0.0)
     return f"{line}; {count:,.0f} preemption{'' if count == 1 else 's'}"
+
+
+def host_line(values: Mapping[str, float]) -> str:
+    """What the host's memory held, and what moved.
+
+    >>> host_line({"host_hit_rate": 0.25, "host_to_device_bytes": 3e9, "device_to_host_bytes": 4e9,
+    ...            "swaps": 1.0})
+    "host's memory: 25 % of prompt tokens found there alone, 3.00 GB loaded, 4.00 GB stored; 1 swap"
+    """
+    count = values["swaps"]
+    moved = [
+        rounded(values[f"{name}_bytes"] / 1e9) for name in ("host_to_device", "device_to_host")
+    ]
+    return (
+        f"host's memory: {percent(values['host_hit_rate'])} of prompt tokens found there alone, "
+        f"{moved[0]} GB loaded, {moved[1]} GB stored; {count:,.0f} swap{'' if count == 1 else 's'}"
+    )
 
 
 def _queue_line(values: Mapping[str, float], why: Mapping[str, Any]) -> str:

@@ -88,12 +88,12 @@ class Peer:
     """What ASTRA-sim prints for one collective.
 
     Attributes:
-        size: bytes as ASTRA-sim counts them; nccl_size: as nccl-tests does, and Silicast.
+        size: bytes as ASTRA-sim counts them; whole_size: as nccl-tests and Silicast do.
         aware_ns, unaware_ns: with and without waiting for links.
     """
 
     size: int
-    nccl_size: int
+    whole_size: int
     aware_ns: int
     unaware_ns: int
 
@@ -107,12 +107,12 @@ def astra_points(
         SilicastError: a file that cannot be read, or what it describes not be reproduced.
     """
     from silicast.communication.astra.files import read_network, read_system
-    from silicast.communication.astra.times import astra_time, nccl_bytes
+    from silicast.communication.astra.times import astra_time, whole_bytes
 
     joined, layer = read_network(network), read_system(system)
     found = [
         Peer(
-            size, nccl_bytes(op, size, joined.npus), astra_time(op, size, joined, layer),
+            size, whole_bytes(op, size, joined.npus), astra_time(op, size, joined, layer),
             astra_time(op, size, joined, layer, "unaware"),
         )
         for size in sizes

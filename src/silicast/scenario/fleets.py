@@ -16,6 +16,7 @@ from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
+from silicast.scenario.host_memory import check_host_memory
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.scenario.strict import near
@@ -59,7 +60,8 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
         raise not_yet("one traffic over pools of several models", "pools")
     router = _router(scenario, replicas)
     link, assumed = _link(scenario, pools)
-    return Fleet(pools, router, scenario.raw.seed or 0, link, plain), [*said, *assumed]
+    fleet = Fleet(pools, router, scenario.raw.seed or 0, link, plain)
+    return fleet, [*said, *assumed, *check_host_memory(fleet)]
 
 
 def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:

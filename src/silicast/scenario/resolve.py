@@ -216,7 +216,8 @@ def host_of(scenario: Scenario) -> Host | None:
             f"{near(table.cpu, hosts().names)}; or state host.factor, its single-thread speed "
             "against the reference host",
         )  # fmt: skip
-    return catalog_host(table.cpu, table.factor)
+    found = catalog_host(table.cpu, table.factor)
+    return found if table.memory_gb is None else replace(found, memory_gb=table.memory_gb)
 
 
 def cluster_of(scenario: Scenario, device: Device) -> Cluster:

@@ -18,6 +18,7 @@ from silicast.serving.knee import estimated_knee
 from silicast.serving.metrics import (
     QUANTILES,
     goodput_per_s,
+    host_use,
     kv_use,
     queue,
     rates,
@@ -120,6 +121,7 @@ class Served:
             held, asked = records.reused, self.requests.input_tokens
             rows = records.finished
             found["prefix_hit_rate"] = float(held[rows].sum() / max(asked[rows].sum(), 1))
+        found |= host_use(records)
         found["preemptions"] = float(records.sequences.preemptions.sum())
         sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
         found |= kv_use(records, self.blocks, sizes)
@@ -188,6 +190,9 @@ class Served:
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
         }
+        moved = records.sequences.traffic.by_name
+        if any(moved.values()):
+            found["host_memory"] = moved
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
             knee = estimated_knee(spec, self.requests, self.replicas)
             found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
+
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import BoardTable, ServingTable
 from silicast.composition.pass_prices import pass_prices
 from silicast.composition.step_prices import step_prices
 from silicast.core.errors import SilicastError
+from silicast.serving.host_cache import HostLink
 from silicast.serving.kv_pool import KvLayout, blocks_of
-from silicast.serving.scheduler import Limits, scheduler_named
+from silicast.serving.scheduler import Group, Limits, Sequences, scheduler_named
 from silicast.serving.simulation import ReplicaSpec
 
 UNLIMITED = 16384
@@ -91,8 +94,36 @@ def limits_of(
             field="parallel",
             hint="more or larger devices, or a smaller format of the weights",
         )
-    kept: dict[str, Any] = {"prefix_caching": table.prefix_caching, "options": table.options}
+    kept: dict[str, Any] = {
+        "prefix_caching": table.prefix_caching, "options": table.options,
+        "host": host_link(deployment),
+    }  # fmt: skip
     return Limits(sequences, tokens, blocks, **(kept | stated))
+
+
+def host_link(deployment: Deployment) -> HostLink | None:
+    """What joins the devices of a group to their host's memory: NVLink-C2C where a module has it,
+    else PCIe; None where the device file has neither.
+    """
+    links, plan, table = deployment.device.links, deployment.plan, _table(deployment)
+    link = links.get("nvlink_c2c") or links.get("pcie")
+    if link is None:
+        return None
+    layers = -(-deployment.model.layers // plan.pp)
+    return HostLink(
+        KvLayout.of(deployment).block_bytes,
+        plan.gpus // plan.attention_dp,
+        link.bandwidth_bytes_per_s * table.host_link_share,
+        2 * layers * table.host_call_us * 1e3,
+    )
+
+
+def host_bytes(spec: ReplicaSpec) -> int:
+    """Bytes of its host's memory that a group of a replica takes, for all its ranks."""
+    nobody = np.zeros(0, dtype=np.int64)
+    group = Group(Sequences(nobody, nobody), spec.layout, spec.limits)
+    spec.policy(group)
+    return group.host_bytes
 
 
 def replica_spec(

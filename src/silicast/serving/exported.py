@@ -28,6 +28,7 @@ Distribution = Literal[
 Number = Literal[
     "requests", "input_tokens", "output_tokens", "cached_tokens", "preemptions", "running",
     "waiting", "kv_usage", "output_tokens_per_s", "cache_hit_rate",
+    "host_tokens", "device_tokens", "loaded_bytes", "stored_bytes",
 ]  # fmt: skip
 
 
@@ -166,8 +167,12 @@ def _numbers(records: Records, blocks: Sequence[int]) -> dict[str, float]:
     """Totals over answered requests, and means over the run."""
     rows, requests = records.finished, records.requests
     prompt, cached = int(requests.input_tokens[rows].sum()), int(records.reused[rows].sum())
+    held = int(records.sequences.loaded[rows].sum())
     return {
         "requests": len(rows), "input_tokens": prompt, "cached_tokens": cached,
+        "host_tokens": held, "device_tokens": cached - held,
+        "loaded_bytes": records.sequences.traffic.loaded_bytes,
+        "stored_bytes": records.sequences.traffic.stored_bytes,
         "output_tokens": int(requests.output_tokens[rows].sum()),
         "preemptions": int(records.sequences.preemptions.sum()),
         "running": step_shares(records)["running_mean"],

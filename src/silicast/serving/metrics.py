@@ -98,6 +98,25 @@ def queue(records: Records) -> dict[str, float]:
     }
 
 
+def host_use(records: Records) -> dict[str, float]:
+    """Share of the answered requests' prompt tokens that were in the host's memory alone, bytes
+    that moved to devices and to hosts, and preemptions by swapping; nothing where nothing moved.
+    """
+    own, rows = records.sequences, records.finished
+    moved = own.traffic
+    there = moved.loaded_bytes + moved.swapped_in_bytes
+    back = moved.stored_bytes + moved.swapped_out_bytes
+    if not there + back:
+        return {}
+    prompt = int(records.requests.input_tokens[rows].sum())
+    return {
+        "host_hit_rate": int(own.loaded[rows].sum()) / prompt,
+        "host_to_device_bytes": float(there),
+        "device_to_host_bytes": float(back),
+        "swaps": float(own.swaps.sum()),
+    }
+
+
 def kv_use(
     records: Records, blocks: Sequence[int], block_tokens: Sequence[int]
 ) -> dict[str, float]:

@@ -4,9 +4,14 @@ Where an engine hashes whole blocks, a chain of hashes is a path of this tree cu
 where it keeps a radix tree of tokens, a block is a token (or a page). Both evict what nobody refers
 to, least recently released first, the end of a sequence before its beginning.
 
+With a :class:`~silicast.serving.host_cache.HostCache` blocks have a second place, in the host's
+memory: what the device evicts stays there, as long as it was copied there and is not evicted from
+there, by the same order. A request that finds blocks there alone takes blocks of the device for
+them, into which they are loaded.
+
 Sources: vLLM 0.19, v1/core/block_pool.py and kv_cache_manager.py (only whole blocks match, one
 token at least is computed, freed blocks stay until they are needed); SGLang 0.5.23,
-mem_cache/radix_cache.py.
+mem_cache/radix_cache.py and unified_cache/unified_tree_core.py; vLLM 0.33, v1/kv_offload.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import heapq
 from typing import final
 
 from silicast.core.numerics import I64
+from silicast.serving.host_cache import HostCache
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.requests import Content
 
@@ -26,16 +32,25 @@ class _Node:
     """Tokens ``start``..``end`` of a path; ``name`` is of the segment they belong to.
 
     Attributes:
-        locks: running sequences that refer to it; ``released``: when the last one let go.
+        locks: running sequences that refer to it; ``released``: when the last one let go;
+            ``hits``: how many have referred to it so far.
         blocks: whole ones between its ends, the one that holds its first token with it.
+        here: they are on the device; ``stored``: in the host's memory. One that is here has a
+            parent that is here.
+        here_below, stored_below: children of which the same is true.
     """
 
-    __slots__ = ("blocks", "children", "end", "locks", "name", "parent", "released", "start")
+    __slots__ = (
+        "blocks", "children", "end", "here", "here_below", "hits", "locks", "name", "parent",
+        "released", "start", "stored", "stored_below",
+    )  # fmt: skip
 
     def __init__(self, parent: _Node | None, name: int, start: int, end: int) -> None:
         self.parent, self.name, self.start, self.end = parent, name, start, end
         self.children: dict[int, _Node] = {}
-        self.locks, self.released, self.blocks = 0, 0, 0
+        self.locks, self.released, self.blocks, self.hits = 0, 0, 0, 0
+        self.here = self.stored = False
+        self.here_below = self.stored_below = 0
 
 
 @final
@@ -48,14 +63,18 @@ class PrefixCache:
     Attributes:
         idle: blocks to which nobody refers: free for whom needs them.
         tokens: of the paths that each running request refers to, by request.
+        host: the second place of blocks; None = there is none.
     """
 
-    def __init__(self, content: Content | None, prompt: I64, layout: KvLayout) -> None:
-        self._content, self._prompt, self._layout = content, prompt, layout
+    def __init__(
+        self, content: Content | None, prompt: I64, layout: KvLayout, host: HostCache | None = None
+    ) -> None:
+        self._content, self._prompt, self._layout, self.host = content, prompt, layout, host
         self._root = _Node(None, -1, 0, 0)
         self._ends: dict[int, _Node] = {}
         self._chains: dict[int, list[tuple[int, int]]] = {}
         self._old: list[tuple[int, int, int, _Node]] = []
+        self._old_stored: list[tuple[int, int, int, _Node]] = []
         self._clock, self._offers = 0, 0
         self._seen: tuple[int, int, int] = (-1, -1, -1)
         self._found = (0, 0)
@@ -76,8 +95,8 @@ class PrefixCache:
         return chain[-own - 1][1] if len(chain) > own else 0
 
     def lookup(self, request: int, todo: int) -> tuple[int, int]:
-        """Tokens of the first ``todo`` that are there, one less at most, in whole blocks; and how
-        many of their blocks somebody refers to now.
+        """Tokens of the first ``todo`` that are there, on the device or in the host's memory, one
+        less at most, in whole blocks; and how many of their blocks somebody refers to now.
         """
         if not self._root.children:
             return 0, 0
@@ -93,40 +112,67 @@ class PrefixCache:
         busy = max((node.end for node in path if node.locks), default=0)
         return reached, self._blocks(min(busy, reached))
 
+    def absent(self, request: int, tokens: int) -> int:
+        """Of the first ``tokens`` that were found for a request, those that are in the host's
+        memory alone.
+        """
+        if self.host is None:
+            return 0
+        here = (node.end for node in self._path(request, tokens) if node.here)
+        place = max(here, default=0) // self._layout.block_tokens * self._layout.block_tokens
+        return max(tokens - place, 0)
+
     def pin(self, request: int, tokens: int) -> int:
-        """A request refers to the first ``tokens`` that were found for it; returns how many idle
-        blocks that takes.
+        """A request refers to the first ``tokens`` that were found for it; returns how many free
+        blocks that takes: idle ones, and others into which blocks of the host are loaded.
         """
         path = self._path(request, tokens)
         if path[-1].end > tokens:
             self._split(path[-1], tokens)
         self._ends[request], self.tokens[request] = path[-1], tokens
         self._clock += 1
-        return sum(self._lock(node) for node in path)
+        taken = 0
+        for node in path:
+            if node.here:
+                taken += self._lock(node)
+            else:
+                taken += node.blocks
+                self._come(node)
+        self._keep(path)
+        return taken
 
     def publish(self, request: int, tokens: int) -> int:
         """The first ``tokens`` of a running request are there for others; returns how many more
         blocks are free for whom needs them: its own copies of what others had put there meanwhile.
         """
+        made: list[_Node] = []
+        freed = self._publish(request, tokens, made)
+        self._keep(made)
+        return freed
+
+    def _publish(self, request: int, tokens: int, made: list[_Node]) -> int:
+        """As :meth:`publish`; ``made``: takes the nodes that are there for the request now."""
         node = self._ends.get(request, self._root)
-        place, twice, taken = node.end, 0, 0
+        place, freed = node.end, 0
         self._clock += 1
         for name, end in self._chain(request):
             while place < min(end, tokens):
                 child = node.children.get(name)
-                if child is not None:
-                    if child.start != place or child.end > min(end, tokens):
-                        return twice - taken
-                    taken += self._lock(child)
-                    twice += child.blocks
-                else:
+                if child is None:
                     child = _Node(node, name, place, min(end, tokens))
-                    child.locks = 1
                     self._measure(child)
                     node.children[name] = child
+                    self._come(child)
+                elif child.start != place or child.end > min(end, tokens):
+                    return freed
+                elif child.here:
+                    freed += child.blocks - self._lock(child)
+                else:  # its own copy is the one that is here
+                    self._come(child)
+                made.append(child)
                 node, place = child, child.end
                 self._ends[request], self.tokens[request] = node, place
-        return twice - taken
+        return freed
 
     def blocks(self, request: int) -> int:
         """Blocks here to which a running request refers."""
@@ -160,22 +206,16 @@ class PrefixCache:
         return freed
 
     def evict(self, blocks: int) -> None:
-        """Drops idle blocks, those that were released first before others."""
+        """Drops idle blocks of the device, those that were released first before others."""
         self._clock += 1
         while blocks > 0:
             released, _, _, node = heapq.heappop(self._old)
-            if node.locks or node.children or node.released != released or node.parent is None:
+            if node.locks or node.here_below or node.released != released or not node.here:
                 continue
-            size = node.blocks
-            if size > blocks and len(self._layout.lengths) == 2:
-                ends = (node.end // self._layout.block_tokens - blocks) * self._layout.block_tokens
-                node.end, self.idle, blocks = ends, self.idle - blocks, 0
-                self._measure(node)
-                self._offer(node)
-            else:
-                self.idle -= size
-                blocks -= size
-                self._drop(node)
+            node = self._tail(node, blocks)
+            self.idle -= node.blocks
+            blocks -= node.blocks
+            self._go(node)
 
     def _chain(self, request: int) -> list[tuple[int, int]]:
         """(name, end) of the segments of a request: of its prompt, what is its own, its output."""
@@ -214,46 +254,148 @@ class PrefixCache:
         return path
 
     def _lock(self, node: _Node) -> int:
-        """One more refers to a node; returns the blocks that were idle."""
+        """One more refers to a node that is here; returns the blocks that were idle."""
         node.locks += 1
+        node.hits += 1
         if node.locks > 1:
             return 0
         size = node.blocks
         self.idle -= size
         return size
 
-    def _split(self, node: _Node, place: int) -> None:
-        """What follows a place becomes a node of its own."""
-        rest = _Node(node, node.name, place, node.end)
-        rest.children, rest.locks, rest.released = node.children, node.locks, node.released
-        for child in rest.children.values():
-            child.parent = rest
-        node.children, node.end = {node.name: rest}, place
-        self._measure(node)
-        self._measure(rest)
-        for request, end in self._ends.items():
-            if end is node:
-                self._ends[request] = rest
-        if not rest.locks:
-            self._offer(rest)
+    def _come(self, node: _Node) -> None:
+        """Blocks that a request holds are those of a node."""
+        assert node.parent is not None
+        node.here, node.locks = True, node.locks + 1
+        node.hits += 1
+        node.parent.here_below += 1
 
-    def _offer(self, node: _Node) -> None:
-        """An idle end of a path may be evicted; one without a block goes at once."""
-        if node.children or node.locks:
-            return
-        if node.blocks < 1:
-            self._drop(node)
+    def _go(self, node: _Node) -> None:
+        """The device's copy of an idle node is dropped; one that was not stored before goes to the
+        host now, or is lost.
+        """
+        above = node.parent
+        assert above is not None
+        node.here = False
+        above.here_below -= 1
+        worth = bool(node.blocks or node.children) and not node.stored
+        if worth and self.host is not None and self.host.at_eviction:
+            self._store(node)
+        if node.stored:
+            self._offer(node)
         else:
-            self._offers += 1
-            heapq.heappush(self._old, (node.released, -node.start, self._offers, node))
+            self._lose(node)
+        if above.parent is not None:
+            self._offer(above)
 
-    def _drop(self, node: _Node) -> None:
+    def _keep(self, nodes: list[_Node]) -> None:
+        """Copies to the host what was asked for as often as it wants, from the beginning on."""
+        host = self.host
+        if host is None or host.at_eviction:
+            return
+        for node in nodes:
+            above = node.parent
+            if above is None or not (above.stored or above.parent is None):
+                return
+            if not node.stored and node.hits >= host.hits:
+                self._store(node)
+
+    def _store(self, node: _Node) -> None:
+        """The host has a copy of a node, or of its beginning, as far as there is room."""
+        host = self.host
+        assert host is not None
+        assert node.parent is not None
+        while host.used + node.blocks > host.blocks and self._old_stored:
+            released, _, _, old = heapq.heappop(self._old_stored)
+            if old.stored and not (old.locks or old.stored_below) and old.released == released:
+                self._forget(self._tail(old, host.used + node.blocks - host.blocks))
+        room = host.blocks - host.used
+        if node.blocks > room:
+            if room < 1 or len(self._layout.lengths) > 2:
+                return
+            rest = self._tail(node, node.blocks - room)
+            if not rest.here:
+                self._lose(rest)
+        node.stored = True
+        node.parent.stored_below += 1
+        host.take(node.blocks)
+        self._offer(node)
+
+    def _forget(self, node: _Node) -> None:
+        """The host's copy of a node is dropped."""
+        above = node.parent
+        assert above is not None
+        assert self.host is not None
+        node.stored = False
+        above.stored_below -= 1
+        self.host.used -= node.blocks
+        if not node.here:
+            self._lose(node)
+        if above.parent is not None:
+            self._offer(above)
+
+    def _lose(self, node: _Node) -> None:
+        """A node that is nowhere leaves the tree, and what only it led to."""
         above = node.parent
         assert above is not None
         del above.children[node.name]
-        node.parent = None
-        if above.parent is not None:
-            self._offer(above)
+        todo = [node]
+        while todo:
+            lost = todo.pop()
+            if lost.stored:
+                assert self.host is not None
+                assert lost.parent is not None
+                lost.parent.stored_below -= 1
+                lost.stored = False
+                self.host.used -= lost.blocks
+            todo += lost.children.values()
+            lost.parent = None
+
+    def _tail(self, node: _Node, blocks: int) -> _Node:
+        """So many blocks at the end of a node as a node of their own; all of it, where it has no
+        more, or blocks of the layout are not alike.
+        """
+        if node.blocks <= blocks or len(self._layout.lengths) > 2:
+            return node
+        size = self._layout.block_tokens
+        return self._split(node, (node.end // size - blocks) * size)
+
+    def _split(self, node: _Node, place: int) -> _Node:
+        """What follows a place becomes a node of its own, which is returned."""
+        rest = _Node(node, node.name, place, node.end)
+        rest.children, rest.locks, rest.released = node.children, node.locks, node.released
+        rest.here, rest.stored, rest.hits = node.here, node.stored, node.hits
+        rest.here_below, rest.stored_below = node.here_below, node.stored_below
+        for child in rest.children.values():
+            child.parent = rest
+        node.children, node.end = {node.name: rest}, place
+        node.here_below, node.stored_below = int(rest.here), int(rest.stored)
+        self._measure(node)
+        self._measure(rest)
+        if rest.locks:
+            for request, end in self._ends.items():
+                if end is node:
+                    self._ends[request] = rest
+        else:
+            self._offer(rest)
+        return rest
+
+    def _offer(self, node: _Node) -> None:
+        """An idle end of a path may be evicted; one without a block goes at once."""
+        if node.locks or node.parent is None:
+            return
+        if not node.blocks:
+            if node.here and not node.here_below:
+                self._go(node)
+            elif node.stored and not node.children:
+                self._forget(node)
+            return
+        self._offers += 1
+        entry = (node.released, -node.start, self._offers, node)
+        if node.here and not node.here_below:
+            heapq.heappush(self._old, entry)
+        if node.stored and not node.stored_below:
+            heapq.heappush(self._old_stored, entry)
 
     def _measure(self, node: _Node) -> None:
         """Counts its blocks anew: an end was moved."""

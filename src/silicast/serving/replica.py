@@ -81,6 +81,7 @@ class Replica:
     def ask_ns(self) -> int:
         """When to wake it though nothing happens: a policy waits for more; -1 = never."""
         asked = [each.ask_ns for each in self.schedulers if each.ask_ns >= 0]
+        asked += [ready for group in self.groups for ready in group.loading.values()]
         return min(asked) if asked and not self._work else -1
 
     @property
@@ -103,7 +104,7 @@ class Replica:
         """
         group = self.groups[0]
         if len(self.groups) > 1:
-            counts = {id(each): len(each.waiting) + len(each.running) for each in self.groups}
+            counts = {id(each): each.queued + len(each.running) for each in self.groups}
             coming = [each for _, _, each in self._arrived] + [each for each, _ in self._joining]
             for each in coming:
                 counts[id(each)] += 1
@@ -171,14 +172,7 @@ class Replica:
 
     def _begin(self, decided_ns: int, until_ns: int) -> bool:
         """Decides and starts the next step; False if there is nothing to run."""
-        self._tell_time(decided_ns)
-        while self._arrived and self._arrived[0][0] <= decided_ns:
-            _, request, group = self._arrived.popleft()
-            if self.role == "decode":
-                self._joining.append((group, request))
-            else:
-                group.waiting.append(request)
-        self._join()
+        self._take_in(decided_ns)
         for group, request in self._ended:  # takes part no more, and its blocks are held
             group.flying.add(request)
         if self._lockstep is not None:
@@ -191,23 +185,44 @@ class Replica:
         if not any(plan.prefill or plan.decode for plan in plans):
             return False
         single = self.stepper.in_flight == 1 and self._accepted is None
+        single = single and not any(plan.copy_ns or plan.load_ns for plan in plans)
         if single and not any(plan.prefill for plan in plans):
             if self._arrived:  # the step after the next one sees them
                 until_ns = self._arrived[0][0]
             self._work.append(self._stretch(plans, until_ns))
-            for came_ns, _, group in self._arrived:
-                self._cut(came_ns, group)
+            self._cut_for_known()
         else:
             self._work.append(self._step(plans, decided_ns))
         self.begun += 1
         return True
 
-    def _tell_time(self, now_ns: int) -> None:
+    def _take_in(self, decided_ns: int) -> None:
+        """What has come until a step is decided."""
+        self._tell_time()
+        while self._arrived and self._arrived[0][0] <= decided_ns:
+            _, request, group = self._arrived.popleft()
+            if self.role == "decode":
+                self._joining.append((group, request))
+            else:
+                group.waiting.append(request)
+        self._join()
+        for group in self.groups:
+            group.now_ns = decided_ns
+            if group.loading:
+                group.land()
+
+    def _cut_for_known(self) -> None:
+        """Ends a stretch where those that have come, or load, will be seen."""
+        for came_ns, _, group in self._arrived:
+            self._cut(came_ns, group)
+        for group in self.groups:
+            for ready_ns in group.loading.values():
+                self._cut(ready_ns, group, first=True)
+
+    def _tell_time(self) -> None:
         """For policies that ask for it."""
         if not self._timed:
             return
-        for group in self.groups:
-            group.now_ns = now_ns
         for came_ns, request, group in self._arrived:
             group.came_ns[request] = came_ns
 
@@ -243,7 +258,10 @@ class Replica:
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
         pipelined = decided_ns if self.stepper.in_flight > 1 else 0
-        step = self.stepper.step(prefill, decode, elsewhere, pipelined)
+        step = self.stepper.step(
+            prefill, decode, elsewhere, pipelined,
+            max(each.copy_ns for each in plans), max(each.load_ns for each in plans),
+        )  # fmt: skip
         scheduled = self._records.scheduled_ns
         for each in plans:
             for request, _ in each.prefill:
@@ -258,7 +276,10 @@ class Replica:
         """Decode steps until something is to be decided."""
         own, stepper = self.sequences, self.stepper
         most = 1 << 40
-        if self._ended and (self._joining or any(group.waiting for group, _ in self._ended)):
+        ended = [group for group, _ in self._ended]
+        if self._lockstep is not None and ended:  # what a group runs decides for all of them
+            ended = self.groups
+        if self._ended and (self._joining or any(group.queued for group in ended)):
             most = 1  # what ended gives its place back for the decision after this one
         if self._lockstep is not None:
             most = min(most, self._lockstep.steady(self.groups))
@@ -283,14 +304,18 @@ class Replica:
         run = stepper.run(cached, most, elsewhere)
         return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
 
-    def _cut(self, now_ns: int, group: Group, *, passed: bool = False) -> None:
-        """Ends a stretch at the first step whose successor would see a request that comes now."""
+    def _cut(self, now_ns: int, group: Group, *, passed: bool = False, first: bool = False) -> None:
+        """Ends a stretch at the first step whose successor would see a request that comes now.
+
+        Args:
+            first: it comes before those that wait.
+        """
         work = self._work[-1]
         if work.run is None or work.steps < 2:
             return
         scheduler = self.schedulers[self.groups.index(group)]
         before = self._joining if self.role == "decode" else group.waiting
-        if scheduler.in_order and before:
+        if scheduler.in_order and before and not first:
             return  # it waits behind others that cannot start
         asynchronous = self.stepper.asynchronous
         times = work.run.start_ns if asynchronous else work.run.end_ns
@@ -393,7 +418,7 @@ class Replica:
         running, waiting, blocks = 0, len(self._arrived), 0
         for group in self.groups:
             running += len(group.running)
-            waiting += len(group.waiting)
+            waiting += group.queued
             blocks += group.limits.blocks - group.free
         return running, waiting, blocks
 

@@ -32,12 +32,15 @@ class StepPlan:
         prefill: (request, new tokens).
         decode: requests that come a token further, or several where some are drafted.
         each: new tokens of each of the latter that the step looks at.
+        copy_ns: that blocks are copied to and from the host before it starts; ``load_ns``: while it
+            runs, at least.
     """
 
-    __slots__ = ("_rows", "decode", "each", "prefill")
+    __slots__ = ("_rows", "copy_ns", "decode", "each", "load_ns", "prefill")
 
     def __init__(self, prefill: list[tuple[int, int]], decode: list[int], each: int = 1) -> None:
         self.prefill, self.decode, self.each = prefill, decode, each
+        self.copy_ns = self.load_ns = 0
         self._rows: I64 | None = None
 
     @property
@@ -178,7 +181,7 @@ class Scheduler(ABC):
             if last in plan.decode:
                 plan.decode.remove(last)
             plan.prefill = [pair for pair in plan.prefill if pair[0] != last]
-            group.preempt(last)
+            self.give_way(plan, last)
             self._preempted = True
             if last == request:
                 return False
@@ -187,6 +190,10 @@ class Scheduler(ABC):
         else:
             plan.prefill.append((request, new))
         return True
+
+    def give_way(self, plan: StepPlan, request: int) -> None:  # noqa: ARG002
+        """A running sequence loses its blocks."""
+        self.group.preempt(request)
 
     def admit(self, plan: StepPlan, new: int, reused: int = 0, hold: int = 0) -> None:
         """The first that waits starts with ``new`` tokens, whose blocks are free.
@@ -197,7 +204,7 @@ class Scheduler(ABC):
         """
         group = self.group
         request = group.waiting.popleft()
-        group.start(request, reused)
+        plan.load_ns += group.start(request, reused)
         group.grow(request, hold or reused + new)
         plan.prefill.append((request, new))
 

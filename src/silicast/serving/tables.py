@@ -20,6 +20,7 @@ REQUESTS: Mapping[str, str] = {
     "input_tokens": "tokens of the prompt",
     "output_tokens": "tokens generated",
     "cached_tokens": "tokens of the prompt that a prefix cache held",
+    "host_tokens": "of these, tokens that were in the host's memory alone",
     "sent_s": "the client sends",
     "arrived_s": "the engine knows of it",
     "scheduled_s": "its first step starts",
@@ -30,6 +31,7 @@ REQUESTS: Mapping[str, str] = {
     "tpot_ms": "from the first to the last token, over output tokens less one",
     "e2e_ms": "from sent to the last token",
     "preemptions": "how often it lost its blocks",
+    "swaps": "how often the host's memory kept them",
 }
 """Column -> meaning; what did not happen before an interruption is empty."""
 
@@ -57,13 +59,15 @@ def requests_table(records: Records) -> dict[str, I64 | F64]:
     found: dict[str, Any] = {
         "request": np.arange(len(requests)), "replica": records.replica,
         "input_tokens": requests.input_tokens, "output_tokens": requests.output_tokens,
-        "cached_tokens": records.reused, "sent_s": _seconds(sent),
+        "cached_tokens": records.reused, "host_tokens": records.sequences.loaded,
+        "sent_s": _seconds(sent),
         "arrived_s": _seconds(records.arrived_ns), "scheduled_s": _seconds(records.scheduled_ns),
         "first_token_s": _seconds(first), "done_s": _seconds(done),
         "queue_ms": _between(records.arrived_ns, records.scheduled_ns) * 1e-6,
         "ttft_ms": _between(sent, first) * 1e-6,
         "tpot_ms": np.where(tokens > 0, tpot * 1e-6, np.nan),
         "e2e_ms": _between(sent, done) * 1e-6, "preemptions": records.sequences.preemptions,
+        "swaps": records.sequences.swaps,
     }  # fmt: skip
     return {name: values[kept] for name, values in found.items()}
 

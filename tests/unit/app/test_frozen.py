@@ -29,13 +29,18 @@ FROZEN = {
         " --range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed"
         " --tp --pp --ep --attention-dp --users --max-gpus --calibration --strict --json"
     ),
+    "collective": (
+        "--bytes --device --gpus --gpus-per-node --inter-node --dtype --implementation"
+        " --implementation-version --launch --astra-network --astra-system --plot --calibration"
+        " --strict --json"
+    ),
     "kernel": "--device --calibration --strict --json",
     "compare": f"{DEPLOYMENT} --plan --calibration --json",
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
         "--device --batch --seq-len --training --optimizer --engine --attention --cuda-graph"
-        " --dtype --calibration --trace --strict --json"
+        " --dtype --calibration --trace --chakra --strict --json"
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --calibration",

@@ -112,6 +112,14 @@ def test_more_nodes_than_were_measured_are_said_and_wider() -> None:
     assert (many.p95_s / many.estimate_s > few.p95_s / few.estimate_s).all()
 
 
+def test_an_operation_that_was_not_measured_between_nodes_is_wider() -> None:
+    gathered, exchanged = (
+        collective_times(op, SIZES, 16, over("infiniband"), "nccl")
+        for op in ("all_gather", "all_to_all")
+    )
+    assert exchanged.shared_log_sd["network"] > 2 * gathered.shared_log_sd["network"]
+
+
 def test_an_algorithm_can_be_asked_for() -> None:
     topology = over("infiniband", 32)
     for name in ("ring", "tree", "nvls_tree", "halving_doubling", "hierarchical", "direct"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 from cyclopts import Parameter
 
@@ -72,12 +73,13 @@ def collective(
     joined = {"gpus_per_node": gpus_per_node, "inter_node": inter_node}
     cluster = {name: value for name, value in joined.items() if value is not None}
     if astra_network is not None or astra_system is not None:
-        return _beside_astra(
-            sizes, workload, cluster, device, astra_network, astra_system, json=json
-        )
+        if plot is not None:
+            raise SilicastError("draws no times of ASTRA-sim", field="--plot", hint="leave it out")
+        asked = _Asked(device or "", workload, cluster, gpus, calibration)
+        return _beside_astra(sizes, asked, astra_network, astra_system, strict=strict, json=json)
     if device is None:
         raise SilicastError("says on what: give it", field="--device", hint="--device h100")
-    scenario = _scenario(device, workload, cluster, gpus, calibration)
+    scenario = _Asked(device, workload, cluster, gpus, calibration).scenario
     if len(sizes) > 1 or plot is not None:
         return _swept(scenario, sizes, plot, strict=strict, json=json)
 
@@ -94,19 +96,31 @@ def collective(
     )  # fmt: skip
 
 
-def _scenario(
-    device: str, workload: Tree, cluster: Tree, gpus: int | None, files: list[Path] | None
-) -> Tree:
-    """The scenario without a size."""
-    from silicast.scenario.collective_sizes import usual_gpus
+@final
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked, without a size."""
 
-    scenario: dict[str, Any] = {
-        "format": 1, "task": "collective", "device": device, "why": "full", "workload": workload,
-    }  # fmt: skip
-    if cluster:
-        scenario["cluster"] = cluster
-    scenario["workload"] = {**workload, "gpus": gpus or usual_gpus(scenario)}
-    return with_calibrations(scenario, files)
+    device: str
+    workload: Tree
+    cluster: Tree
+    gpus: int | None
+    calibrations: list[Path] | None
+
+    @property
+    def scenario(self) -> Tree:
+        """The scenario."""
+        from silicast.scenario.collective_sizes import usual_gpus
+
+        scenario: dict[str, Any] = {
+            "format": 1, "task": "collective", "device": self.device, "why": "full",
+            "workload": self.workload,
+        }  # fmt: skip
+        if self.cluster:
+            scenario["cluster"] = self.cluster
+        gpus = usual_gpus(scenario) if self.gpus is None else self.gpus
+        scenario["workload"] = {**self.workload, "gpus": gpus}
+        return with_calibrations(scenario, self.calibrations)
 
 
 def _sized(scenario: Tree, size: int) -> Tree:
@@ -153,12 +167,11 @@ def _answer(scenario: Tree, *, strict: bool = False) -> Tree:
 
 def _beside_astra(
     sizes: tuple[int, ...],
-    workload: Tree,
-    cluster: Tree,
-    device: str | None,
+    asked: _Asked,
     network: Path | None,
     system: Path | None,
     *,
+    strict: bool,
     json: bool,
 ) -> int:
     """ASTRA-sim's times, and Silicast's beside them where a device is named.
@@ -174,14 +187,21 @@ def _beside_astra(
     from silicast.report.collective import astra_report
     from silicast.scenario.collective_sizes import astra_points
 
-    op = workload["op"]
+    op = asked.workload["op"]
     npus, peers = astra_points(op, sizes, network, system)
+    if asked.gpus not in (None, npus):
+        raise SilicastError(
+            f"{asked.gpus}, and the network file has {npus}", field="--gpus", hint="leave it out"
+        )
     answers = {}
-    if device is not None:
-        scenario = _scenario(device, workload, cluster, npus, None)
-        answers = {p.nccl_size: _answer(_sized(scenario, p.nccl_size)) for p in peers}
+    if asked.device:
+        scenario = replace(asked, gpus=npus).scenario
+        answers = {
+            peer.whole_size: _answer(_sized(scenario, peer.whole_size), strict=strict)
+            for peer in peers
+        }
     if json:
-        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.nccl_size)} for p in peers]
+        found = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
         write_json({"ok": True, "npus": npus, "points": found})
     else:
         show(astra_report(op, npus, peers, answers))

@@ -65,10 +65,10 @@ def astra_time(
     return _aware(message, splits, delays, network, system)
 
 
-def nccl_bytes(op: str, size: int, npus: int) -> int:
+def whole_bytes(op: str, size: int, npus: int) -> int:
     """The size as nccl-tests counts it, which counts the output of an all_gather.
 
-    >>> nccl_bytes("all_gather", 1 << 20, 8) >> 20, nccl_bytes("all_reduce", 1 << 20, 8) >> 20
+    >>> whole_bytes("all_gather", 1 << 20, 8) >> 20, whole_bytes("all_reduce", 1 << 20, 8) >> 20
     (8, 1)
     """
     return size * npus if op == "all_gather" else size

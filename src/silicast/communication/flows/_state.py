@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from silicast.communication.flows.fair_share import fair_rates
+from silicast.communication.flows._sharing import sharings
 from silicast.communication.flows.folding import Classes
 from silicast.communication.flows.job import Job
-from silicast.core.numerics import F64
 
-SENT = 1e-12
-"""The share of a message that may be left when it counts as sent: rounding of its rate."""
 SAME_TIME = 1e-14
 """Events nearer to each other than this share of the time are at once."""
 DIGITS = 10
@@ -24,7 +20,7 @@ DIGITS = 10
 REMEMBERED = 256
 """States among which a period is looked for."""
 
-_START, _ARRIVE, _BEGIN = 0, 1, 2
+_START, _ARRIVE, _BEGIN, _SENT = 0, 1, 2, 3
 
 Key = tuple[object, ...]
 
@@ -72,11 +68,9 @@ class State:
         self._started = [-1.0] * len(jobs)
         self._ended = [-1.0] * len(jobs)
         self._waits = [set(job.after) for job in jobs]
-        self._remaining = np.zeros(len(self._size))
-        self._bytes = classes.size
-        self._under_way: list[int] = []
-        self._rates: dict[tuple[int, ...], F64] = {}
-        self._queue: list[tuple[float, int, int]] = []
+        self._sharing, self._shared_by = sharings(classes)
+        self._changed: dict[int, None] = {}
+        self._queue: list[tuple[float, int, int, int]] = []
         self._now = 0.0
         self._seen: dict[Key, tuple[float, list[int]]] = {}
         self._laps = -1
@@ -96,72 +90,48 @@ class State:
         """Start and end of every job, seconds."""
         for j, job in enumerate(self._jobs):
             if not self._waits[j]:
-                heapq.heappush(self._queue, (job.delay_s, _BEGIN, j))
-        while self._queue or self._under_way:
+                self._later(job.delay_s, _BEGIN, j)
+        while self._queue:
             self._next_event()
             self.events += 1
             self._skip_periods()
         return list(zip(self._started, self._ended, strict=True))
 
     def _next_event(self) -> None:
-        going = self._under_way
-        when = self._queue[0][0] if self._queue else np.inf
-        if going:
-            rates, left = self._fair(), self._remaining[going]
-            spans = left / rates
-            least = float(spans.min())
-            first = self._now + least <= when
-            elapsed = least if first else when - self._now
-            self._remaining[going] = left = left - rates * elapsed
-            if first:
-                when = self._now + least
-            self._now = when
-            over = left <= SENT * self._bytes[going]
-            if first:
-                over |= spans <= least * (1.0 + SENT)
-            if over.any():
-                self._sent([m for m, sent in zip(going, over.tolist(), strict=True) if sent])
-        self._now = when
-        until = when * (1.0 + SAME_TIME)
+        """All that happens at the next time at which anything does."""
+        self._now = self._queue[0][0]
+        until = self._now * (1.0 + SAME_TIME)
         while self._queue and self._queue[0][0] <= until:
-            _, what, which = heapq.heappop(self._queue)
+            _, what, which, stamp = heapq.heappop(self._queue)
             if what == _START:
                 self._start(which)
             elif what == _ARRIVE:
                 self._arrive(which)
-            else:
+            elif what == _BEGIN:
                 self._begin(which)
+            elif stamp == self._sharing[which].stamp:
+                self._sent(which)
+        for which in self._changed:
+            sharing = self._sharing[which]
+            if (span := sharing.priced()) is not None:
+                self._later(span, _SENT, which, sharing.stamp)
+        self._changed.clear()
 
-    def _fair(self) -> F64:
-        key = tuple(self._under_way)
-        found = self._rates.get(key)
-        if found is None:
-            active: NDArray[np.bool_] = np.zeros(len(self._size), dtype=np.bool_)
-            active[self._under_way] = True
-            classes = self._classes
-            rates = fair_rates(
-                classes.link, classes.message, classes.count, classes.capacity, active
-            )
-            found = self._rates[key] = rates[self._under_way]
-        return found
+    def _sent(self, sharing: int) -> None:
+        for message in self._sharing[sharing].ended():
+            self._later(self._latency[message], _ARRIVE, message)
+        self._changed[sharing] = None
 
-    def _sent(self, messages: list[int]) -> None:
-        over = set(messages)
-        self._under_way = [m for m in self._under_way if m not in over]
-        for m in messages:
-            self._later(self._latency[m], _ARRIVE, m)
-
-    def _later(self, seconds: float, what: int, which: int) -> None:
-        heapq.heappush(self._queue, (self._now + seconds, what, which))
+    def _later(self, seconds: float, what: int, which: int, stamp: int = 0) -> None:
+        heapq.heappush(self._queue, (self._now + seconds, what, which, stamp))
 
     def _start(self, message: int) -> None:
         if self._size[message] == 0.0:
             self._later(self._latency[message], _ARRIVE, message)
             return
-        self._remaining[message] = self._size[message]
-        going = self._under_way
-        going.append(message)
-        going.sort()
+        which = self._shared_by[message]
+        self._sharing[which].start(message, self._size[message], self._now)
+        self._changed[which] = None
 
     def _begin(self, job: int) -> None:
         self._started[job] = self._now
@@ -248,17 +218,14 @@ class State:
             runs += [self._run[rank] - low for rank in self._ranks_of[j]]
             done += [self._done[m] - low for m in self._messages_of[a]]
         left = [
-            (m, round(x, DIGITS))
-            for m, x in zip(
-                self._under_way,
-                (self._remaining[self._under_way] / self._bytes[self._under_way]).tolist(),
-                strict=True,
-            )
+            (m, round(bytes_ / self._size[m], DIGITS))
+            for sharing in self._sharing
+            for m, bytes_ in sharing.left(self._now)
         ]
         queue = sorted(
             (what, which, round((when - self._now) / unit, DIGITS))
-            for when, what, which in self._queue
-            if what != _BEGIN
+            for when, what, which, _ in self._queue
+            if what in (_START, _ARRIVE)
         )
         return (tuple(going), tuple(at), tuple(runs), tuple(done), tuple(left), tuple(queue))
 
@@ -276,7 +243,7 @@ class State:
             if step > 0:
                 ahead = max(self._run[rank] for rank in group)
                 most.append((self._repeat[a] - 2 - ahead) // step)
-        starts = [when for when, what, _ in self._queue if what == _BEGIN]
+        starts = [when for when, what, *_ in self._queue if what == _BEGIN]
         if starts and period > 0.0:
             most.append(int((min(starts) - self._now) / period) - 1)
         times = min(most, default=0)
@@ -289,9 +256,11 @@ class State:
                 self._done[m] += times * step
         later = times * period
         self._now += later
+        for sharing in self._sharing:
+            sharing.since += later
         self._queue = [
-            (when if what == _BEGIN else when + later, what, which)
-            for when, what, which in self._queue
+            (when if what == _BEGIN else when + later, what, which, stamp)
+            for when, what, which, stamp in self._queue
         ]
         heapq.heapify(self._queue)
         self._seen.clear()

@@ -15,6 +15,13 @@ Further options: ``schedule_policy`` (``fcfs``; ``lpm``: longest cached prefix f
 waiting requests), ``enable_mixed_chunk`` (1: decodes join the steps of prompts),
 ``clip_max_new_tokens``, ``scheduler_recv_interval`` (the scheduler looks for new requests every so
 many decode steps, and whenever nothing runs). Prompts are there for others once they were computed.
+
+``enable_hierarchical_cache`` (1: cached pages have a second place in the host's memory), of
+``hicache_ratio`` times the pages of the device, or ``hicache_size`` GB a device; by
+``hicache_write_policy`` pages are copied there when they are cached (``write_through``), when a
+second request has them (``write_through_selective``) or when the device evicts them
+(``write_back``). A prefix that is there alone is loaded layer by layer while the step of its prompt
+runs (managers/cache_controller.py), which takes that long at least.
 """
 
 from __future__ import annotations
@@ -29,6 +36,8 @@ from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, Swi
 _DECAY_STEPS = 600
 _RETRACT_STEPS = 20
 _SORTED = 128
+_HITS = {"write_through": 1, "write_through_selective": 2, "write_back": 0}
+"""Policy -> requests that have had a page before the host gets it; 0 = when it is evicted."""
 _IN_BATCH = 32
 """Tokens of a prefix from which on a request waits for another of the queue that has it too."""
 
@@ -42,6 +51,8 @@ class Sglang(Scheduler):
     switches: ClassVar[Mapping[str, Switch]] = {
         "schedule_policy": ("fcfs", "lpm"), "schedule_conservativeness": 1.0, "ignore_eos": 1,
         "enable_mixed_chunk": 0, "clip_max_new_tokens": 4096, "scheduler_recv_interval": 1,
+        "enable_hierarchical_cache": 0, "hicache_ratio": 2.0, "hicache_size": 0.0,
+        "hicache_write_policy": tuple(_HITS),
     }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
@@ -55,6 +66,11 @@ class Sglang(Scheduler):
         self._most = int(self.number("clip_max_new_tokens"))
         self._longest_first = self.word("schedule_policy") == "lpm"
         self.in_order = not self._longest_first
+        if self.number("enable_hierarchical_cache"):
+            blocks = int(group.limits.blocks * self.number("hicache_ratio"))
+            if size := self.number("hicache_size"):
+                blocks = group.host.blocks(size * 1e9 * group.host.ranks)
+            group.keep_on_host(blocks, _HITS[self.word("hicache_write_policy")])
         self._full, self._count = False, 0
         self._fresh: list[tuple[int, int]] = []
 

@@ -7,7 +7,10 @@ follow in order of arrival, unless one was just preempted, while budget, sequenc
 
 Options: ``reserve_full_isl`` (1: a prompt must fit into the free blocks as a whole),
 ``long_prefill_token_threshold`` (most new tokens of one prompt in a step; 0 = no limit),
-``enable_chunked_prefill`` (0: a prompt runs in one step, alone if it is longer than the budget).
+``enable_chunked_prefill`` (0: a prompt runs in one step, alone if it is longer than the budget),
+``kv_offloading_size`` (GiB of the host's memory, of all ranks: cached blocks are copied there too,
+v1/kv_offload of 0.33; who finds a prefix there alone waits, with blocks of the device, until it is
+loaded beside the steps of others).
 The engine reads ``max_num_partial_prefills`` in its version 0 alone.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
+from silicast.serving.host_cache import GIB
 from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
@@ -26,7 +30,8 @@ class VllmV1(Scheduler):
 
     name: ClassVar[str] = "vllm-v1"
     switches: ClassVar[Mapping[str, Switch]] = {
-        "reserve_full_isl": 1, "long_prefill_token_threshold": 0, "enable_chunked_prefill": 1
+        "reserve_full_isl": 1, "long_prefill_token_threshold": 0, "enable_chunked_prefill": 1,
+        "kv_offloading_size": 0.0,
     }  # fmt: skip
 
     def __init__(self, group: Group) -> None:
@@ -34,6 +39,9 @@ class VllmV1(Scheduler):
         self._whole = bool(self.number("reserve_full_isl"))
         self._most = int(self.number("long_prefill_token_threshold")) or 1 << 40
         self._chunks = bool(self.number("enable_chunked_prefill"))
+
+        if size := self.number("kv_offloading_size"):
+            group.keep_on_host(group.host.blocks(size * GIB))
 
     def schedule(self) -> StepPlan:
         """See :class:`~silicast.serving.scheduler.Scheduler`."""
@@ -76,7 +84,11 @@ class VllmV1(Scheduler):
                 break
             wanted = todo if self._whole else reused + new
             if group.layout.of_one(wanted) - shared > group.free:
+                if not group.running and group.yield_fetched():
+                    continue  # else those that were loaded would wait for one another
                 break
+            if group.fetch(request, reused):
+                continue
             self.admit(plan, new, reused)
             group.publish(request, reused + new)
             budget -= new

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from silicast.workload.chakra.files import ChakraTrace
 from silicast.workload.chakra.schema import COLL, COMP, RECV, SEND, Attribute, ChakraNode, RankTrace
 
@@ -22,10 +24,10 @@ def collective(
     number: int, *after: int, kind: int = 0, size: int = 1 << 20, group: str = ""
 ) -> ChakraNode:
     """A collective; an all-reduce unless stated."""
-    attributes = (Attribute("comm_type", "int64", kind), Attribute("comm_size", "int64", size))
+    attributes = [Attribute("comm_type", "int64", kind), Attribute("comm_size", "int64", size)]
     if group:
-        attributes += (Attribute("pg_name", "string", group),)
-    return ChakraNode(number, f"call {number}", COLL, data_deps=after, attributes=attributes)
+        attributes.append(Attribute("pg_name", "string", group))
+    return ChakraNode(number, f"call {number}", COLL, data_deps=after, attributes=tuple(attributes))
 
 
 def message(
@@ -39,7 +41,7 @@ def message(
 
 
 def trace(
-    *ranks: list[ChakraNode], groups: dict[str, tuple[int, ...]] | None = None
+    *ranks: list[ChakraNode], groups: Mapping[str, tuple[int, ...]] | None = None
 ) -> ChakraTrace:
     """What ranks 0, 1, ... run."""
     own = {rank: RankTrace(tuple(nodes)) for rank, nodes in enumerate(ranks)}

@@ -1,0 +1,143 @@
+"""What cannot run is refused, with what and where."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from silicast.communication.flows.collectives import Method, rounds_of
+from silicast.communication.flows.graph import Graph, Wire
+from silicast.communication.flows.job import Job, Round
+from silicast.communication.flows.product import Dimension, Product, rail_cluster
+from silicast.communication.flows.simulation import simulate
+from silicast.core.errors import SilicastError
+
+PAIR = Product((Dimension("switch", 2, 1e9),))
+ONE = (Round.of([0], [1], 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ([], "jobs: no job"),
+        ([Job("a", (0, 1), ONE), Job("a", (0, 1), ONE)], "two jobs are called 'a'"),
+        ([Job("a", (0, 2), ONE)], "jobs.a.ranks: rank 2 of a network of 2 (0 to 1)"),
+        ([Job("a", (0, 0), ONE)], "jobs.a.ranks: rank 0 stands twice"),
+        ([Job("a", (), ONE)], "jobs.a.ranks: a job without ranks"),
+        (
+            [Job("a", (0, 1), (Round.of([0], [2], 1.0),))],
+            "jobs.a.rounds.0.target: rank 2 of a job of 2 (0 to 1: the other end of its message",
+        ),
+        (
+            [Job("a", (0, 1), (*ONE, Round.of([0, 1], [1], [1.0, 1.0])))],
+            "jobs.a.rounds.1: 2 senders, 1 receivers, 2 sizes (every message has one of each)",
+        ),
+        ([Job("a", (0, 1), (Round.of([1], [1], 1.0),))], "jobs.a.rounds.0: rank 1 sends to itself"),
+        ([Job("a", (0, 1), (Round.of([0], [1], -1.0),))], "a message of -1 bytes"),
+        ([Job("a", (0, 1), (Round.of([0], [1], np.nan),))], "a message of nan bytes"),
+        ([Job("a", (0, 1), (Round.of([0], [1], 1.0, 0),))], "jobs.a.rounds.0.repeat: runs 0 times"),
+        ([Job("a", (0, 1), ONE, -1.0)], "jobs.a.delay_s: starts at -1 s"),
+        (
+            [Job("a", (0, 1), ONE, after=("b",))],
+            "jobs.a.after: waits for 'b', and no job is called so (jobs are a)",
+        ),
+        (
+            [
+                Job("a", (0, 1), ONE), Job("b", (0, 1), ONE, after=("a", "d")),
+                Job("c", (0, 1), ONE, after=("b",)), Job("d", (0, 1), ONE, after=("c",)),
+            ],
+            "jobs wait in a circle: b -> d -> c -> b",
+        ),
+        ([Job("a", (0, 1), ONE, after=("a",))], "jobs wait in a circle: a -> a"),
+    ],
+)  # fmt: skip
+def test_jobs_that_cannot_run(jobs: list[Job], said: str) -> None:
+    with pytest.raises(SilicastError, match=re.escape(said)):
+        simulate(PAIR, jobs)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wires", "said"),
+    [
+        (("a", "b"), (Wire("a", "b", 0.0),), "wires: a -> b has a bandwidth of 0 bytes/s"),
+        (("a", "b"), (Wire("a", "b", 1.0, -1.0),), "a -> b has a latency of -1 s"),
+        (("a", "b", "c"), (Wire("a", "b", 1.0),), "wires: no link ends at host 'c'"),
+        (("a", "a"), (Wire("a", "b", 1.0),), "host 'a' is listed twice"),
+        (("a", "b"), (Wire("a", "a", 1.0),), "a -> a ends where it starts"),
+    ],
+)
+def test_graphs_that_are_none(hosts: tuple[str, ...], wires: tuple[Wire, ...], said: str) -> None:
+    with pytest.raises(SilicastError, match=re.escape(said)):
+        Graph(hosts, wires)
+
+
+@pytest.mark.parametrize(
+    ("wires", "said"),
+    [
+        ((("b", "a"),), "rank 0 (a) cannot reach rank 1 (b) (a has no link out)"),
+        ((("a", "s"), ("b", "s")), "rank 0 (a) cannot reach rank 1 (b) (b has no link in)"),
+        (
+            (("a", "s"), ("t", "b")),
+            "rank 0 (a) cannot reach rank 1 (b) (no link from s leads to t)",
+        ),
+    ],
+)
+def test_unreachable_ranks_are_named(wires: tuple[tuple[str, str], ...], said: str) -> None:
+    graph = Graph(("a", "b"), tuple(Wire(*ends, 1e9) for ends in wires))
+    with pytest.raises(SilicastError, match=re.escape(said)):
+        simulate(graph, [Job("job", (0, 1), ONE)])
+
+
+def test_dimensions_that_are_none() -> None:
+    for fields, said in (
+        ({"bytes_per_s": 0.0}, "bandwidth of 0"),
+        ({"size": 0}, "dimension.size"),
+        ({"pod": 3}, "pods of 3 in a switch of 4"),
+        ({"oversubscription": 0.0}, "oversubscription"),
+        ({"latency_s": -1.0}, "latency"),
+        ({"kind": "bus"}, "unknown kind of dimension 'bus'"),
+    ):
+        with pytest.raises(SilicastError, match=said):
+            Dimension(**({"kind": "switch", "size": 4, "bytes_per_s": 1.0} | fields))  # type: ignore[arg-type]
+    with pytest.raises(SilicastError, match="without dimensions"):
+        Product(())
+    with pytest.raises(SilicastError, match="at most"):
+        Product((Dimension("switch", 2048, 1.0), Dimension("switch", 2048, 1.0)))
+
+
+def test_collectives_without_rounds() -> None:
+    for op, method, gpus, said in (
+        ("all_reduce", "halving_doubling", 6, "a power of two"),
+        ("all_to_all", "tree", 4, "all_to_all goes by direct"),
+        ("sing", "ring", 4, "unknown operation"),
+        ("all_reduce", "ring", 0, "at least 1"),
+    ):
+        with pytest.raises(SilicastError, match=said):
+            rounds_of(op, method, gpus, 1.0)  # type: ignore[arg-type]
+    assert rounds_of("all_reduce", "ring", 1, 1e6) == ()
+
+
+def test_a_job_alone_takes_no_time() -> None:
+    done = simulate(PAIR, [Job("a", (0,), (), 2.0), Job("b", (0, 1), ONE, 1.0, ("a",))])
+    assert (done.jobs["a"].start_s, done.jobs["a"].end_s) == (2.0, 2.0)
+    assert done.jobs["b"].start_s == 3.0
+
+
+def test_a_graph_gives_what_the_regular_network_gives() -> None:
+    cluster = rail_cluster(2, 2, node_bytes_per_s=4e9, network_bytes_per_s=1e9,
+                           node_latency_s=1e-6, network_latency_s=2e-6)  # fmt: skip
+    wires = []
+    for rank in range(4):
+        node, rail = f"node {rank // 2}", f"rail {rank % 2}"
+        for switch, rate, latency in ((node, 4e9, 1e-6), (rail, 1e9, 2e-6)):
+            wires += [
+                Wire(f"{rank}", switch, rate, latency), Wire(switch, f"{rank}", rate, latency)
+            ]  # fmt: skip
+    graph = Graph(tuple(map(str, range(4))), tuple(wires))
+    methods: tuple[Method, ...] = ("ring", "halving_doubling", "tree")
+    for method in methods:
+        rounds = rounds_of("all_reduce", method, 4, 1e6)
+        job = Job("a", (0, 1, 3, 2), rounds)
+        assert simulate(graph, [job]).end_s == pytest.approx(simulate(cluster, [job]).end_s)
