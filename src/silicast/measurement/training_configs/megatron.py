@@ -22,11 +22,9 @@ FP8 = {"delayed": "fp8", "tensorwise": "fp8", "mxfp8": "mxfp8", "blockwise": "fp
 POSITIONS = {"learned_absolute": "learned", "rope": "rope", "yarn": "rope", "mrope": "rope",
              "none": "rope", "relative": "rope"}  # fmt: skip
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
-MODULES = {
-    "core_attn": "selective", "mlp": "selective:mlp", "moe": "selective:moe",
-    "moe_act": "selective:activation", "layernorm": "selective:norm",
-    "mla_up_proj": "selective:latent", "shared_experts": "selective:shared_experts",
-}  # fmt: skip
+MODULES = (
+    "core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts",
+)  # fmt: skip
 """Of ``--recompute-modules``."""
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
 """Of tokenizers that are the same everywhere."""
@@ -251,7 +249,6 @@ def _recompute(fields: Fields, said: list[str]) -> str:
         raise fields.error(
             f"unknown module {unknown[0][:40]!r}", "recompute-modules", ", ".join(MODULES)
         )
-    if len(modules) > 1:
-        left = ", ".join(modules[1:])
-        said.append(f"recompute-modules: {modules[0]} is computed again, {left} are kept")
-    return MODULES[modules[0]]
+    if set(modules) <= {"core_attn"}:
+        return "selective"
+    return f"selective:{'+'.join(dict.fromkeys(modules))}"

@@ -117,10 +117,12 @@ def _opened(paths: Sequence[Path]) -> list[ConfigFile]:
 
 
 def parallel_of(**degrees: int | bool) -> Tree:
-    """Degrees without those that are as usual.
+    """Degrees without those that are 1; whether states and tokens are shared is always stated.
 
-    >>> parallel_of(tp=8, pp=1, sp=True, zero=0)
-    {'tp': 8, 'sp': True}
+    >>> parallel_of(tp=8, pp=1, sp=False, zero=0), parallel_of(tp=1, dp=2, sp=False, zero=1)
+    ({'tp': 8, 'sp': False, 'zero': 0}, {'dp': 2, 'zero': 1})
     """
-    usual = {"zero": 0, "sp": False}
-    return {name: value for name, value in degrees.items() if value != usual.get(name, 1)}
+    found = {name: value for name, value in degrees.items() if name in ("sp", "zero") or value != 1}
+    if "tp" not in found:
+        found.pop("sp", None)
+    return found

@@ -16,8 +16,8 @@ MODEL = ("hidden_size", "head_num", "layer_num")
 STRATEGY = ("tp_size", "world_size", "micro_batch_size")
 SYSTEM = ("accelerator", "networks")
 MODULES = {
-    "attn_recompute": "attention", "mlp_recompute": "mlp", "mlp_rms_recompute": "norm",
-    "mla_rms_recompute": "norm",
+    "attn_recompute": "core_attn", "mlp_recompute": "mlp", "mlp_rms_recompute": "layernorm",
+    "mla_rms_recompute": "layernorm",
 }  # fmt: skip
 """Flags of modules that are computed again."""
 
@@ -134,12 +134,9 @@ def _recompute(plan: Fields, said: list[str]) -> str:
         return "full"
     modules = [name for flag, name in MODULES.items() if plan.flag(flag)]
     chosen = list(dict.fromkeys(modules))
-    if len(chosen) > 1:
-        said.append(f"recompute: {', '.join(chosen)} together are taken as full")
-        return "full"
-    if kind == "attn_only" or chosen in ([], ["attention"]):
+    if kind == "attn_only" or set(chosen) <= {"core_attn"}:
         return "selective"
-    return f"selective:{chosen[0]}"
+    return f"selective:{'+'.join(chosen)}"
 
 
 def _system(fields: Fields, scenario: Tree) -> list[str]:

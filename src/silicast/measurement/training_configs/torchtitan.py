@@ -18,14 +18,14 @@ MODELS: Mapping[tuple[str, str], str] = {
 }  # fmt: skip
 """Name and flavour -> the model of the catalog."""
 SCHEDULES: Mapping[str, str] = {
-    "1F1B": "1f1b", "Interleaved1F1B": "interleaved", "GPipe": "gpipe",
-    "InterleavedZeroBubble": "zero_bubble", "ZBVZeroBubble": "zero_bubble",
-    "DualPipeV": "dualpipe",
+    "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zbv",
+    "InterleavedZeroBubble": "zb_h1", "DualPipeV": "dualpipe",
 }  # fmt: skip
+"""Names of pipeline schedules."""
+NEAREST = ("InterleavedZeroBubble", "DualPipeV")
+"""Those that the nearest schedule stands for."""
 RECOMPUTE = {"none": "none", "selective": "selective", "full": "full", "memory_budget": "selective"}
 OPTIMIZERS = {"Adam": "adam", "AdamW": "adamw"}
-SINGLE = ("1F1B", "GPipe")
-"""Schedules of one chunk a rank."""
 
 
 @register
@@ -117,8 +117,6 @@ def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
         said.append("data_parallel_shard_degree: all other ranks; state parallel.dp")
     elif shard == 1:
         zero = 0
-    if copies > 1 and shard != 1:
-        said.append(f"data_parallel_replicate_degree: {copies} copies are taken as sharded as well")
     schedule = degrees.text("pipeline_parallel_schedule", default="1F1B")
     if pp > 1 and schedule not in SCHEDULES:
         known = ", ".join(SCHEDULES)
@@ -127,14 +125,18 @@ def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
         )
     parallel = parallel_of(
         tp=tp, pp=pp, cp=cp, ep=ep, dp=dp if shard > 0 else 1, zero=zero, sp=tp > 1,
-        virtual_stages=2 if pp > 1 and schedule not in SINGLE else 1,
+        virtual_stages=2 if pp > 1 and schedule == "Interleaved1F1B" else 1,
     )  # fmt: skip
+    if copies > 1 and shard > 1:
+        parallel["shard"] = shard
     if ep > 1 or etp != tp:
         parallel["etp"] = etp
     if pp > 1:
         parallel["schedule"] = SCHEDULES[schedule]
-        if schedule not in SINGLE:
+        if schedule == "Interleaved1F1B":
             said.append("virtual_stages: two chunks a rank are assumed")
+        if schedule in NEAREST:
+            said.append(f"pipeline_parallel_schedule: {schedule} is taken as {SCHEDULES[schedule]}")
     return parallel, tp * pp * cp * dp if shard > 0 else 0, said
 
 

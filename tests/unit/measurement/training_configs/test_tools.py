@@ -56,6 +56,10 @@ def test_arguments_of_a_script(tmp_path: Path) -> None:
         ("--tp-comm-overlap", ("workload", "overlap", "tensor"), True),
         ("--no-overlap-p2p-communication", ("workload", "overlap", "transfers"), False),
         ("--data-parallel-sharding-strategy=optim_grads_params", ("parallel", "zero"), 3),
+        (
+            "--recompute-modules moe_act layernorm", ("workload", "recompute"),
+            "selective:moe_act+layernorm",
+        ),
         ("--context-parallel-size 2", ("parallel", "cp"), 2),
         ("--context-parallel-size 2", ("parallel", "dp"), 2),
         ("--optimizer sgd", ("workload", "optimizer"), "sgd_momentum"),
@@ -85,7 +89,7 @@ def test_experts_and_latent_attention(tmp_path: Path) -> None:
     )
     (path,) = s.written(tmp_path, arguments_txt=arguments)
     found, _ = read_training_config(path)
-    assert found["parallel"] == {"ep": 8, "etp": 1, "dp": 8}
+    assert found["parallel"] == {"ep": 8, "etp": 1, "dp": 8, "zero": 0}
     model = understood(found)
     assert model.mla is not None
     assert model.moe is not None
@@ -137,6 +141,16 @@ def test_stages_of_a_job(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["cluster"] == {"gpus": 16}
     assert found["workload"]["micro_batch"] == 1
+
+
+def test_copies_of_a_sharded_job(tmp_path: Path) -> None:
+    text = s.JOB.replace(
+        "data_parallel_shard_degree = 8",
+        "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 3",
+    )
+    (path,) = s.written(tmp_path, job_toml=text)
+    found, _ = read_training_config(path)
+    assert found["parallel"] == {"dp": 12, "zero": 3, "shard": 4}
 
 
 def test_three_files_of_calculon(tmp_path: Path) -> None:
