@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,7 +209,7 @@ class RankMemory:
 
     def free(self, usable_bytes: float) -> I64:
         """What is left of ``usable_bytes``; below zero: by how much it does not fit."""
-        return np.floor(usable_bytes - self.total).astype(np.int64)
+        return _whole(usable_bytes - self.total.astype(np.float64))
 
 
 def plan_memory(
@@ -292,8 +292,9 @@ def _kind_counts(model: ModelConfig, chunks: Bounds) -> list[int]:
     return list(counts.values())
 
 
-def _whole(values: F64) -> I64:
-    return np.floor(values).astype(np.int64)
+def _whole(values: NDArray[np.floating[Any]]) -> I64:
+    found: I64 = np.floor(values).astype(np.int64)
+    return found
 
 
 @final
@@ -318,23 +319,27 @@ class _States:
 
     def weights(self) -> F64:
         """Of all parameters, and of quantised products both orientations beside them."""
-        own = self._shared(self.held.dense, self.held.experts, 3) * float(self.hidden)
+        own: F64 = self._shared(self.held.dense, self.held.experts, 3) * float(self.hidden)
         recipe = self.rules.style.precision.linear
-        if recipe.weight_bits < 8 * self.hidden:
-            own = own + self.held.products * (2.0 * recipe.activation_bits / 8.0)
+        if recipe.weight_bits < 8 * self.hidden:  # gathered weights are quantised as they are used
+            copies = self.held.products * (2.0 * recipe.activation_bits / 8.0)
+            own = own + np.where(self.rows.zero < 3, copies, 0.0)
         if not self.trains_all:
             own = own + self.held.adapters(self.rules.style) * float(self.hidden)
         return own
 
     def gradients(self) -> F64:
-        each = float(max(self.rules.gradient_bytes, self.hidden if self.hidden > 4 else 0))
-        return self._shared(*self._trained(), 2) * each
+        """Of what is trained, never narrower than the weights."""
+        each = float(max(self.rules.gradient_bytes, self.hidden))
+        found: F64 = self._shared(*self._trained(), 2) * each
+        return found
 
     def optimizer(self) -> F64:
+        """States of what is trained, without what the host holds."""
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
         each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)
-        kept = self._shared(*self._trained(), 1) * float(each)
+        kept: F64 = self._shared(*self._trained(), 1) * float(each)
         return kept * (1.0 - rules.optimizer_offload)
 
     def buffers(self) -> F64:

@@ -79,9 +79,10 @@ def remedies(
     ``usable_bytes``: "recompute = full", "zero = 1", "tp = 4". Empty where it fits as it is, or
     where no single change is enough.
     """
+    dp = plan.dp
 
     def fits(plan: TrainingPlan, micro: int, rules: Rules) -> bool:
-        passes = micro_batches * micro_batch // micro
+        passes = micro_batches * micro_batch * dp // (micro * plan.dp)
         found = plan_memory(model, plan, seq_len, micro, passes, rules)
         return bool(found.total.max() <= usable_bytes)
 
