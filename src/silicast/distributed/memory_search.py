@@ -10,7 +10,8 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.distributed.candidates import RECOMPUTES, Candidates
-from silicast.distributed.memory import Rows, Rules, plan_memory, rows_memory, usual_in_flight
+from silicast.distributed.memory import Rules, plan_memory, rows_memory
+from silicast.distributed.memory_rows import Rows, usual_in_flight
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.model import ModelConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +12,9 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.candidates import Space, candidates
-from silicast.distributed.memory import (
-    RankMemory,
-    Rows,
-    Rules,
-    plan_memory,
-    rows_memory,
-    usual_in_flight,
-)
+from silicast.distributed.memory import RankMemory, Rules, plan_memory, rows_memory
 from silicast.distributed.memory_kept import Style, kept_tensors
+from silicast.distributed.memory_rows import Rows, usual_in_flight
 from silicast.distributed.memory_search import candidates_memory, remedies
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.counting import parameters, rank_parameters
@@ -268,7 +263,7 @@ def test_remedies_fit() -> None:
     assert found == ("zero = 1", "tp = 4", "pp = 4")
     for text in found:
         axis, _, value = text.partition(" = ")
-        changes: dict[str, int] = {axis: int(value)}
+        changes: dict[str, Any] = {axis: int(value)}
         if axis != "zero":
             changes |= {"dp": 8 // int(value), "sequence_parallel": axis == "tp"}
         other = replace(plan, **changes)
