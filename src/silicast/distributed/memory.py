@@ -13,8 +13,8 @@ follow Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), activations Korthikanti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,105 +29,14 @@ from silicast.distributed.memory_kept import (
     kept_tensors,
     recomputed_parts,
 )
+from silicast.distributed.memory_rows import Bounds, Rows
 from silicast.distributed.memory_weights import Held, held_parameters, largest_layer, placeholders
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.step import chunk_bounds
 from silicast.kernels.optimizer import RULES, optimizer_bytes
 from silicast.workload.model import LayerKind, ModelConfig
 
-Bools = NDArray[np.bool_]
-Bounds = Sequence[tuple[int, int]]
 SOFTMAX_BYTES = 4
 """Losses of training libraries keep the softmax of their logits in fp32."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Pipeline ranks of any number of plans; arrays of shape (rows,), but for ``layers``.
-
-    Attributes:
-        tp, cp, ep, etp, zero: degrees and stage of ZeRO, as in the plan.
-        sharers, copies: ranks that share the states of dense weights, and those of experts.
-        sequence_parallel: tensor ranks also share tokens between their products.
-        gathers_keys: context ranks gather all keys and values, instead of passing them around.
-        pp, chunks: pipeline ranks, and chunks of layers that each of them holds.
-        seq_len, micro_batch: of one pass.
-        layers: of each kind of the model's layers, shape (rows, kinds).
-        in_flight: passes through one of its chunks that a rank keeps at most.
-        first, last: whether the rank holds the embedding, the head.
-    """
-
-    tp: I64
-    cp: I64
-    ep: I64
-    etp: I64
-    zero: I64
-    sharers: I64
-    copies: I64
-    sequence_parallel: Bools
-    gathers_keys: Bools
-    pp: I64
-    chunks: I64
-    seq_len: I64
-    micro_batch: I64
-    layers: I64
-    in_flight: I64
-    first: Bools
-    last: Bools
-
-    @staticmethod
-    def of(
-        model: ModelConfig,
-        plan: TrainingPlan,
-        seq_len: int,
-        micro_batch: int,
-        micro_batches: int = 1 << 30,
-        *,
-        chunks: Sequence[Bounds] = (),
-        in_flight: Sequence[int] = (),
-    ) -> Rows:
-        """The ranks of one plan.
-
-        Args:
-            chunks: first and one-past-last layer of the chunks of each pipeline rank; () = equal
-                chunks, dealt out in turns.
-            in_flight: of each rank; () = as 1F1B or its interleaved form have it.
-        """
-        pp = plan.pp
-        chunks = chunks or dealt_chunks(model.layers, plan)
-        flight = in_flight or [usual_in_flight(plan, rank, micro_batches) for rank in range(pp)]
-        if len(chunks) != pp or len(flight) != pp:
-            raise SilicastError(
-                f"{len(chunks)} ranks' chunks and {len(flight)} in flight on {pp} pipeline ranks",
-                field="parallel.pp",
-                hint="give one for each pipeline rank",
-            )
-        counts = [_kind_counts(model, each) for each in chunks]
-        firsts = [any(first == 0 for first, _ in each) for each in chunks]
-        lasts = [any(end == model.layers for _, end in each) for each in chunks]
-
-        def of_plan(value: int) -> I64:
-            return np.full(pp, value, dtype=np.int64)
-
-        return Rows(
-            tp=of_plan(plan.tp), cp=of_plan(plan.cp), ep=of_plan(plan.ep), etp=of_plan(plan.etp),
-            zero=of_plan(plan.zero), sharers=of_plan(plan.sharers),
-            copies=of_plan(plan.group("edp").size),
-            sequence_parallel=np.full(pp, plan.sequence_parallel),
-            gathers_keys=np.full(pp, plan.context == "all_gather"),
-            pp=of_plan(pp), chunks=np.array([len(each) for each in chunks], dtype=np.int64),
-            seq_len=of_plan(seq_len), micro_batch=of_plan(micro_batch),
-            layers=np.array(counts, dtype=np.int64), in_flight=np.array(flight, dtype=np.int64),
-            first=np.array(firsts), last=np.array(lasts),
-        )  # fmt: skip
-
-    @staticmethod
-    def joined(parts: Sequence[Rows]) -> Rows:
-        """The rows of several, one after the other."""
-        return Rows(
-            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Rows))
-        )
 
 
 @final
@@ -209,7 +118,7 @@ class RankMemory:
 
     def free(self, usable_bytes: float) -> I64:
         """What is left of ``usable_bytes``; below zero: by how much it does not fit."""
-        return np.floor(usable_bytes - self.total).astype(np.int64)
+        return _whole(usable_bytes - self.total.astype(np.float64))
 
 
 def plan_memory(
@@ -229,7 +138,7 @@ def plan_memory(
     >>> plan = TrainingPlan(tp=4, dp=16, zero=1, sequence_parallel=True)
     >>> found = plan_memory(find_model("Llama-3.1-8B"), plan, 8192, 1)
     >>> f"{found.total[0] / 1e9:.1f} GB"
-    '28.2 GB'
+    '25.4 GB'
     """
     rows = Rows.of(
         model, plan, seq_len, micro_batch, micro_batches, chunks=chunks, in_flight=in_flight
@@ -263,37 +172,9 @@ def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankM
     )
 
 
-def usual_in_flight(plan: TrainingPlan, rank: int, micro_batches: int) -> int:
-    """Passes through one chunk that a pipeline rank keeps at most, under 1F1B or, with virtual
-    stages, its interleaved form (Narayanan et al. 2021, as Megatron-LM warms up).
-
-    >>> [usual_in_flight(TrainingPlan(pp=4), rank, 8) for rank in range(4)]
-    [4, 3, 2, 1]
-    >>> [usual_in_flight(TrainingPlan(pp=4, virtual_stages=2), rank, 8) for rank in range(4)]
-    [11, 9, 7, 5]
-    """
-    pp, chunks = plan.pp, plan.virtual_stages
-    if chunks == 1:
-        return min(pp - rank, micro_batches)
-    return min(2 * (pp - rank - 1) + (chunks - 1) * pp + 1, micro_batches * chunks)
-
-
-def dealt_chunks(layers: int, plan: TrainingPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Equal chunks of the layers, dealt out to the pipeline ranks in turns."""
-    bounds = chunk_bounds(layers, plan.chunks)
-    return tuple(bounds[rank :: plan.pp] for rank in range(plan.pp))
-
-
-def _kind_counts(model: ModelConfig, chunks: Bounds) -> list[int]:
-    counts = dict.fromkeys(model.kinds, 0)
-    for first, last in chunks:
-        for kind, count in model.kind_counts(range(first, last)).items():
-            counts[kind] += count
-    return list(counts.values())
-
-
-def _whole(values: F64) -> I64:
-    return np.floor(values).astype(np.int64)
+def _whole(values: NDArray[np.floating[Any]]) -> I64:
+    found: I64 = np.floor(values).astype(np.int64)
+    return found
 
 
 @final
@@ -305,11 +186,12 @@ class _States:
         self.hidden = rules.style.precision.hidden_bytes
         self.trains_all = rules.style.adapted is None
 
-    def _shared(self, dense: I64, experts: I64, stage: int) -> I64:
+    def _shared(self, dense: I64, experts: I64, stage: int) -> F64:
         """Parameters of which a rank holds the states that ZeRO shares from ``stage`` on."""
         sharded, rows = self.rows.zero >= stage, self.rows
         found: I64 = -(-dense // np.where(sharded, rows.sharers, 1))
-        return found + -(-experts // np.where(sharded, rows.copies, 1))
+        found = found + -(-experts // np.where(sharded, rows.copies, 1))
+        return found.astype(np.float64)
 
     def _trained(self) -> tuple[I64, I64]:
         if self.trains_all:
@@ -320,17 +202,20 @@ class _States:
         """Of all parameters, and of quantised products both orientations beside them."""
         own = self._shared(self.held.dense, self.held.experts, 3) * float(self.hidden)
         recipe = self.rules.style.precision.linear
-        if recipe.weight_bits < 8 * self.hidden:
-            own = own + self.held.products * (2.0 * recipe.activation_bits / 8.0)
+        if recipe.weight_bits < 8 * self.hidden:  # gathered weights are quantised as they are used
+            copies = self.held.products * (2.0 * recipe.activation_bits / 8.0)
+            own = own + np.where(self.rows.zero < 3, copies, 0.0)
         if not self.trains_all:
             own = own + self.held.adapters(self.rules.style) * float(self.hidden)
         return own
 
     def gradients(self) -> F64:
-        each = float(max(self.rules.gradient_bytes, self.hidden if self.hidden > 4 else 0))
+        """Of what is trained, never narrower than the weights."""
+        each = float(max(self.rules.gradient_bytes, self.hidden))
         return self._shared(*self._trained(), 2) * each
 
     def optimizer(self) -> F64:
+        """States of what is trained, without what the host holds."""
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
         each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)

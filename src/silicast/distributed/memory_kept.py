@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
-from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.model_weights import layer_weights
@@ -231,8 +230,8 @@ class _Layer:
         return found
 
     def _other(self) -> list[Kept]:
-        """Any other mixer: what its products read and write, the latter twice: as they come out of
-        a product, and as the mixer's own kernel reads them (after convolutions or norms).
+        """Any other mixer: what its ways in write, from which its kernel makes the rest again, and
+        its result before and after what scales it.
         """
         found: list[Kept] = []
         for weight in layer_weights(self.model, self.kind):
@@ -241,14 +240,15 @@ class _Layer:
             ):
                 continue
             if weight.cut == "inputs":
+                width, name = weight.inputs * weight.count, weight.name
+                found.append(Kept(f"{name}_result", width, self.hidden, "tensor", "projection"))
                 found.append(
-                    Kept(f"{weight.name}_input", weight.inputs * weight.count, self.operand,
-                         "tensor", "projection", weight.name)
-                )  # fmt: skip
+                    Kept(f"{name}_input", width, self.operand, "tensor", "projection", name)
+                )
             elif weight.inputs > 1:
                 over: Over = "sequence" if weight.cut == "none" else "tensor"
-                width = 2 * weight.outputs * weight.count
-                found.append(Kept(f"{weight.name}_output", width, self.hidden, over, "core"))
+                width = weight.outputs * weight.count
+                found.append(Kept(f"{weight.name}_output", width, self.hidden, over, "projection"))
         return found
 
     def _mlp(self) -> list[Kept]:
@@ -324,8 +324,3 @@ def gradient_points(
         )
         found.append(point((h, "sequence"), (2 * rows * inner, "routed")))  # sorted, and sent back
     return tuple(found)
-
-
-def element_bytes(dtype: str) -> float:
-    """Of a storage format."""
-    return float(BITS[dtype]) / 8

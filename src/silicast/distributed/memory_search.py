@@ -10,7 +10,8 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.distributed.candidates import RECOMPUTES, Candidates
-from silicast.distributed.memory import Rows, Rules, plan_memory, rows_memory, usual_in_flight
+from silicast.distributed.memory import Rules, plan_memory, rows_memory
+from silicast.distributed.memory_rows import Rows, usual_in_flight
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.model import ModelConfig
 
@@ -79,9 +80,10 @@ def remedies(
     ``usable_bytes``: "recompute = full", "zero = 1", "tp = 4". Empty where it fits as it is, or
     where no single change is enough.
     """
+    dp = plan.dp
 
     def fits(plan: TrainingPlan, micro: int, rules: Rules) -> bool:
-        passes = micro_batches * micro_batch // micro
+        passes = micro_batches * micro_batch * dp // (micro * plan.dp)
         found = plan_memory(model, plan, seq_len, micro, passes, rules)
         return bool(found.total.max() <= usable_bytes)
 

@@ -25,8 +25,8 @@ _SIMUMAX = "SimuMax"
 _RECIPES: Mapping[str, tuple[int, int]] = {
     "moonlight-16b-a3b": (2, 2), "nemotron-3-nano": (2, 4),
 }  # fmt: skip
-"""Bytes of gradients and of moments in the recipes of Megatron-Bridge 0.3 (``main_grads_dtype``,
-``grad_reduce_in_fp32``, ``exp_avg_dtype``); 4 and 4 elsewhere."""
+"""Bytes of gradients, as the engine file of Megatron-Bridge has them, and of moments, as its
+recipes of these models do (0.3, ``exp_avg_dtype``); 4 and 4 elsewhere."""
 
 
 def cases(data: Path) -> list[Case]:
