@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
-
-import numpy as np
 
 from silicast.composition.program import GB
 from silicast.composition.training_step import TrainingStep
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
-from silicast.distributed.candidates import RECOMPUTES, Candidates
+from silicast.distributed.candidates import Candidates
 from silicast.distributed.chunk import Rank
-from silicast.distributed.memory import RankMemory, Rows, Rules, rows_memory
+from silicast.distributed.memory import RankMemory, Rules, rows_memory
 from silicast.distributed.memory_kept import Style
+from silicast.distributed.memory_rows import Rows
+from silicast.distributed.memory_search import candidates_memory, remedies
 from silicast.distributed.step import chunk_bounds, schedule_of
 
 LOWEST, HIGHEST = 0.7, 1.5
@@ -63,9 +63,15 @@ def memory_of_many(rank: Rank, micro_batches: int, optimizer: str, gradient_bits
     usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
     states = float((found.weights + found.gradients + found.optimizer)[most])
     where = f"pipeline rank {most}" if plan.pp > 1 else ""
-    return _memory(
+    kept = _memory(
         states, float(found.total[most]) - states, usable, parts, recompute_of(rank), where
     )
+    if not kept.advice:
+        return kept
+    rules = _rules(rank, optimizer, gradient_bits, recompute_of(rank))
+    ways = remedies(own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable)
+    said = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
+    return replace(kept, advice=(f"{kept.advice[0]}; {said}",))
 
 
 def rank_memory(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int) -> RankMemory:
@@ -82,44 +88,8 @@ def rank_memory(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: i
 
 
 def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: Candidates) -> F64:
-    """Of the fullest rank of each plan, shape (n,): the first or the last of its pipeline."""
-    found = np.zeros(len(plans))
-    again = plans.column("recompute")
-    for number, name in enumerate(RECOMPUTES):
-        rows = np.flatnonzero(again == number)
-        if len(rows):
-            rules = _rules(rank, optimizer, gradient_bits, name)
-            found[rows] = _fullest(rank, plans.chosen(rows), rules)
-    return found
-
-
-def _fullest(rank: Rank, plans: Candidates, rules: Rules) -> F64:
-    model, count = rank.deployment.model, len(plans)
-    column = plans.column
-    tp, pp, virtual = column("tp"), column("pp"), column("virtual_stages")
-    ranks = column("cp") * column("dp")
-    own = -(-model.layers // pp)
-    kinds = np.array(list(model.kind_counts().values()), dtype=np.int64)
-    layers = -(-kinds[None, :] * own[:, None] // model.layers)
-    batches = plans.micro_batches
-    first_flight = np.where(
-        virtual == 1, np.minimum(pp, batches),
-        np.minimum(2 * (pp - 1) + (virtual - 1) * pp + 1, batches * virtual),
-    )  # fmt: skip
-    last_flight = np.where(virtual == 1, 1, np.minimum((virtual - 1) * pp + 1, batches * virtual))
-    yes, no = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
-    seen: list[I64] = []
-    for first, last, flight in ((yes, pp == 1, first_flight), (no, yes, last_flight)):
-        rows = Rows(
-            tp=tp, cp=column("cp"), ep=column("ep"), etp=column("etp"), zero=column("zero"),
-            sharers=ranks, copies=tp * ranks // (column("ep") * column("etp")),
-            sequence_parallel=(tp > 1) & plans.space.sequence_parallel, gathers_keys=no, pp=pp,
-            chunks=virtual, seq_len=np.full(count, plans.space.seq_len),
-            micro_batch=column("micro_batch"), layers=layers, in_flight=flight, first=first,
-            last=last,
-        )  # fmt: skip
-        seen.append(rows_memory(model, rows, rules).total)
-    return np.maximum(*seen).astype(np.float64)
+    """Of the fullest rank of each plan, shape (n,)."""
+    return candidates_memory(plans, _rules(rank, optimizer, gradient_bits, "none"))
 
 
 def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Rules:
@@ -152,10 +122,7 @@ def _memory(
     excess = max(total - usable, 0.0)
     advice: tuple[str, ...] = ()
     if excess:
-        said = (
-            f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}: a smaller "
-            "micro_batch or several devices would help"
-        )
+        said = f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}"
         advice = (said,)
     return RunMemory(
         Quantity(total / 1e9, (known + LOWEST * rough) / 1e9, (known + HIGHEST * rough) / 1e9),
