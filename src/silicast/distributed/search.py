@@ -31,6 +31,8 @@ from silicast.workload.plan import Plan
 UPDATE_BYTES = 30.0
 """Moved for each parameter by an update of Adam with 32-bit states: gradient, weight and two
 moments read, the latter three and the 16-bit weight written."""
+FINALISTS = 32
+"""Plans that are predicted in full where nobody says how many."""
 _FULL, _SELECTIVE = RECOMPUTES.index("full"), RECOMPUTES.index("selective")
 _CUT = ("tp", "cp", "ep", "etp", "micro_batch")
 
@@ -92,7 +94,7 @@ def search(
     *,
     optimizer: str = "adamw",
     overlap: Overlap = Overlap(),
-    finalists: int = 32,
+    finalists: int = FINALISTS,
     done: Callable[[int, int], None] = lambda _, __: None,
 ) -> Found:
     """The best plans of a training step.

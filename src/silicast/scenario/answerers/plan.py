@@ -9,7 +9,7 @@ from silicast.composition.training_step import Batch
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.distributed.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
-from silicast.distributed.search import Finalist, Found, search, why_slower, words
+from silicast.distributed.search import FINALISTS, Finalist, Found, search, why_slower, words
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.training import answer_of
@@ -38,12 +38,15 @@ class PlanAnswerer(Answerer):
 
 
 def found_of(
-    scenario: Scenario, done: Callable[[int, int], None] = lambda _, __: None
+    scenario: Scenario,
+    done: Callable[[int, int], None] = lambda _, __: None,
+    finalists: int = FINALISTS,
 ) -> tuple[Answer, Found]:
     """The answer to a search, and all that it found.
 
     Args:
         done: told how many of how many finalists were predicted.
+        finalists: to predict in full.
 
     Raises:
         SilicastError: nothing is legal, or nothing fits.
@@ -88,7 +91,7 @@ def found_of(
 
     found = search(
         rank, legal, needed, usable, optimizer=asked.optimizer,
-        overlap=asked.overlap, done=done,
+        overlap=asked.overlap, done=done, finalists=finalists,
     )  # fmt: skip
     best = found.finalists[0]
     return answer_of(_run(asked, best), more=_candidates(found)), found
