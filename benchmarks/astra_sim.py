@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.astra_sim [OUT.json]
 
 Rows: ``training/peer_astrasim_hgx_h100_vs_nccl.csv``, 8 H100 on NVSwitch, 64 KiB to 256 MiB.
-Nothing is fitted. A published time counts as reproduced if it rounds to what was printed, in tenths of a
-microsecond.
+Nothing is fitted. A published time counts as reproduced if it rounds to what was printed, in tenths
+of a microsecond.
 """
 
 from __future__ import annotations
