@@ -89,7 +89,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
     r"""The network that the text of a file describes.
 
     >>> network_of("topology: [ Ring ]\nnpus_count: [ 4 ]  # one node\n"
-    ...            "bandwidth: [ 50.0 ]\\nlatency: [ 500 ]")
+    ...            "bandwidth: [ 50.0 ]\nlatency: [ 500 ]")
     AstraNetwork(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0)
     """
     lists = _lists(text, file)

@@ -73,7 +73,7 @@ class State:
         self._queue: list[tuple[float, int, int, int]] = []
         self._now = 0.0
         self._seen: dict[Key, tuple[float, list[int]]] = {}
-        self._laps = -1
+        self._laps, self._lapped = -1, False
         self._unit = self._time_unit()
         self.events = 0
 
@@ -94,7 +94,9 @@ class State:
         while self._queue:
             self._next_event()
             self.events += 1
-            self._skip_periods()
+            if self._lapped:
+                self._lapped = False
+                self._skip_periods()
         return list(zip(self._started, self._ended, strict=True))
 
     def _next_event(self) -> None:
@@ -135,6 +137,7 @@ class State:
 
     def _begin(self, job: int) -> None:
         self._started[job] = self._now
+        self._lapped = True
         if self._first[job] == self._last[job]:
             self._open[job] = 0
             self._end(job)
@@ -177,10 +180,12 @@ class State:
             mine = self._takes_part.get((at, rank), ())
             if any(self._done[m] <= run for m in mine):
                 return
+            self._lapped |= run <= self._laps
             if mine and run + 1 < self._repeat[at]:
                 self._run[rank] += 1
             else:
                 self._at[rank], self._run[rank] = at + 1, 0
+                self._lapped = True
                 if at + 1 == self._last[job]:
                     self._open[job] -= 1
                     if not self._open[job]:
@@ -254,6 +259,7 @@ class State:
                 self._run[rank] += times * step
             for m in self._messages_of[a]:
                 self._done[m] += times * step
+        self._laps += times * steps[0]
         later = times * period
         self._now += later
         for sharing in self._sharing:

@@ -140,16 +140,15 @@ def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[
         into = _sum(_mixed(message, np.uint64(4)), every.receiver, len(rank))
         rank = _mixed(rank, _mixed(out, into))
         wire = _mixed(wire, _sum(_mixed(message[ways], np.uint64(5)), link, len(wire)))
-        groups = tuple(np.unique(each, return_inverse=True)[1] for each in (message, rank, wire))
-        now = sum(int(each.max(initial=-1)) + 1 for each in groups)
+        now = sum(len(np.unique(each)) for each in (message, rank, wire))
         if now == found:
-            return _by_first(groups[0]), _by_first(groups[1]), _by_first(groups[2])
+            return _by_first(message), _by_first(rank), _by_first(wire)
         found = now
 
 
-def _by_first(group: I64) -> I64:
-    """The same classes, numbered in the order in which they occur."""
-    _, first, number = np.unique(group, return_index=True, return_inverse=True)
+def _by_first(colour: U64) -> I64:
+    """Class numbers of colours, in the order in which they occur."""
+    _, first, number = np.unique(colour, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     found: I64 = rank[number]
