@@ -30,7 +30,12 @@ from silicast.distributed.memory_kept import (
     recomputed_parts,
 )
 from silicast.distributed.memory_rows import Bounds, Rows
-from silicast.distributed.memory_weights import Held, held_parameters, largest_layer, placeholders
+from silicast.distributed.memory_weights import (
+    Held,
+    gradient_tensors,
+    held_parameters,
+    largest_layer,
+)
 from silicast.distributed.plan import TrainingPlan
 from silicast.kernels.optimizer import RULES, optimizer_bytes
 from silicast.workload.model import LayerKind, ModelConfig
@@ -52,7 +57,8 @@ class Rules:
         activation_offload, optimizer_offload: share that host memory holds.
         in_place: products add their weight gradients to those of earlier micro-batches
             themselves and hand autograd an unused tensor of the weight's shape, of which one is
-            kept for each shape (Megatron-LM's gradient accumulation fusion).
+            kept for each shape (Megatron-LM's gradient accumulation fusion); else one weight's
+            gradient at a time is there beside those that it is added to.
         in_line: the device's memory has no caching allocator.
         framework_bytes: of context and libraries.
     """
@@ -223,17 +229,17 @@ class _States:
         return kept * (1.0 - rules.optimizer_offload)
 
     def buffers(self) -> F64:
-        """Weights gathered for two layers at a time, gradients of one, and placeholders."""
+        """Weights gathered for two layers at a time, gradients of one, and single weights'."""
         rows, rules = self.rows, self.rules
         layer = largest_layer(self.model, rows.layers, rows.tp, rows.ep, rows.etp)
         found = np.where(rows.zero >= 3, layer * (2.0 * self.hidden), 0.0)
         if not self.trains_all:
             return found
         found = found + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
-        if rules.in_place:
-            shapes = placeholders(self.model, rows.layers, rows.last, rows.tp, rows.etp)
-            found = found + np.where(rows.zero < 3, shapes * float(self.hidden), 0.0)
-        return found
+        tensors = gradient_tensors(
+            self.model, rows.layers, rows.last, rows.tp, rows.etp, every_shape=rules.in_place
+        )
+        return found + np.where(rows.zero < 3, tensors * float(self.hidden), 0.0)
 
     def after_layers(self) -> F64:
         """The embedding's gradient, written whole once its pass has given back the rest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.memory import Rules, plan_memory, rows_memory
-from silicast.distributed.memory_rows import Rows, usual_in_flight
+from silicast.distributed.memory_rows import Rows
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.model import ModelConfig
 
@@ -44,11 +45,9 @@ def _rows(found: Candidates) -> tuple[Rows, I64]:
     layers = np.zeros((len(plan), len(model.kinds)), dtype=np.int64)
     flight = np.zeros(len(plan), dtype=np.int64)
     for stages, parts in sorted(set(zip(pp.tolist(), chunks.tolist(), strict=True))):
-        shape = TrainingPlan(pp=stages, virtual_stages=parts)
-        usual = Rows.of(model, shape, 1, 1)
+        own, most = _pipeline(model, stages, parts)
         those = np.flatnonzero((pp[plan] == stages) & (chunks[plan] == parts))
-        layers[those] = usual.layers[rank[those]]
-        most = np.array([usual_in_flight(shape, each, 1 << 30) for each in range(stages)])
+        layers[those] = own[rank[those]]
         flight[those] = np.minimum(most[rank[those]], found.micro_batches[plan[those]] * parts)
 
     def of(name: str) -> I64:
@@ -65,6 +64,13 @@ def _rows(found: Candidates) -> tuple[Rows, I64]:
         micro_batch=of("micro_batch"), layers=layers, in_flight=flight,
         first=rank == 0, last=rank == of("pp") - 1,
     ), first  # fmt: skip
+
+
+@lru_cache(maxsize=512)
+def _pipeline(model: ModelConfig, stages: int, chunks: int) -> tuple[I64, I64]:
+    """Layers of each rank by kind, and the passes through its chunks that it keeps at most."""
+    rows = Rows.of(model, TrainingPlan(pp=stages, virtual_stages=chunks), 1, 1)
+    return rows.layers, rows.in_flight
 
 
 def remedies(

@@ -15,6 +15,7 @@ from silicast.workload.model import ModelConfig
 from silicast.workload.model_weights import input_weights, layer_weights, output_weights
 from silicast.workload.weight_tensor import PRODUCTS, Weight
 
+Bools = NDArray[np.bool_]
 PRODUCTS_OF = {
     "qkv": ("q", "kv", "v", "q_a", "kv_a"), "o": ("o",), "q_b": ("q",), "kv_b": ("kv_b",),
     "gate_up": ("up",), "down": ("down",),
@@ -62,13 +63,7 @@ class Held:
 
 
 def held_parameters(
-    model: ModelConfig,
-    layers: I64,
-    first: NDArray[np.bool_],
-    last: NDArray[np.bool_],
-    tp: I64,
-    ep: I64,
-    etp: I64,
+    model: ModelConfig, layers: I64, first: Bools, last: Bools, tp: I64, ep: I64, etp: I64
 ) -> Held:
     """Parameters of each row: ``layers`` of each kind, the embedding, the head."""
     dense, experts, products = (np.zeros(len(tp), dtype=np.int64) for _ in range(3))
@@ -84,7 +79,7 @@ def held_parameters(
 
 
 def _counted(
-    model: ModelConfig, layers: I64, first: NDArray[np.bool_], last: NDArray[np.bool_]
+    model: ModelConfig, layers: I64, first: Bools, last: NDArray[np.bool_]
 ) -> Iterator[tuple[Weight, I64]]:
     """Each weight and how many of it a row holds; a tied head on another rank is a copy."""
     for place, kind in enumerate(model.kinds):
@@ -122,29 +117,28 @@ def largest_layer(model: ModelConfig, layers: I64, tp: I64, ep: I64, etp: I64) -
     return found
 
 
-def placeholders(
-    model: ModelConfig, layers: I64, last: NDArray[np.bool_], tp: I64, etp: I64
+def gradient_tensors(
+    model: ModelConfig, layers: I64, last: Bools, tp: I64, etp: I64, *, every_shape: bool
 ) -> I64:
-    """Elements of one tensor of each shape of a row's products, the head among them; of experts,
-    which are alike, one.
+    """Elements of one tensor of each shape of a row's products, the head among them, or of the
+    largest of them alone; of experts, which are alike, one.
     """
-    shapes: dict[Weight, list[int]] = {}
+    places: dict[Weight, list[int]] = {}
     for place, kind in enumerate(model.kinds):
         for weight in layer_weights(model, kind):
             if weight.kind in PRODUCTS and weight.kind != "router":
-                shapes.setdefault(weight, []).append(place)
+                places.setdefault(weight, []).append(place)
+    held = [(weight, (layers[:, own] > 0).any(axis=1)) for weight, own in places.items()]
+    held += [(weight, last) for weight in output_weights(model) if weight.name == "head"]
     found = np.zeros(len(tp), dtype=np.int64)
-    for weight, places in shapes.items():
-        there = (layers[:, places] > 0).any(axis=1)
+    for weight, there in held:
         if weight.cut.startswith("expert"):
-            ups = max(weight.count // max(model.moe.held if model.moe else 1, 1), 1)
+            ups = max(weight.count // model.moe.held, 1) if model.moe is not None else 1
             size = -(-weight.outputs * weight.inputs * ups // etp)
         else:
             size = _local(weight, tp, tp, etp)
-        found = found + np.where(there, size, 0)
-    for weight in output_weights(model):
-        if weight.name == "head":
-            found = found + np.where(last, _local(weight, tp, tp, etp), 0)
+        size = np.where(there, size, 0)
+        found = found + size if every_shape else np.maximum(found, size)
     return found
 
 
