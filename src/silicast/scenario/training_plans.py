@@ -55,6 +55,12 @@ def training_plan_of(
     if sequence and p.sp is not True and p.sp != p.tp:
         said.append(SEQUENCE.format(p.tp, engine.name))
     experts = model.moe is not None
+    for name in ("ep", "etp"):
+        if not experts and (getattr(p, name) or 1) > 1:
+            raise SilicastError(
+                f"{name} = {getattr(p, name)}, but {model.name} has no experts",
+                field=f"parallel.{name}", hint="leave it out",
+            )  # fmt: skip
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
     schedule = p.schedule or ""
     if many and schedule:

@@ -23,6 +23,11 @@ FROZEN = {
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
         "--plot --calibration --strict --json"
     ),
+    "train": (
+        "--model --device --gpus --seq-len --global-batch --micro-batch --engine --dtype "
+        "--optimizer --network --gpus-per-node --tp --pp --dp --cp --ep --etp --zero "
+        "--virtual-stages --schedule --recompute --tokens --price --calibration --strict --json"
+    ),
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
         " --input-len --output-len --requests"
