@@ -7,6 +7,7 @@ that were published more than once the newest release counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,34 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     every = [case for case in cases(data) if case.labels["split"] != "fitted"]
     chosen = [every[index] for index in subsample(len(every), limit)]
     answers = [answered(case) for case in chosen]
-    return [score_cases("step_time_s", chosen, answers)]
+    found = []
+    groups = {
+        "dense": ("dense", "scored"), "experts": ("experts", "scored"), "context": (None, "context"),
+    }  # fmt: skip
+    for metric, wanted in groups.items():
+        rows = [
+            number
+            for number, case in enumerate(chosen)
+            if wanted[0] in (None, case.labels["model"]) and case.labels["split"] == wanted[1]
+        ]
+        if rows:
+            own = [_named(chosen[n], metric) for n in rows]
+            told = [_renamed(answers[n], metric) for n in rows]
+            found.append(score_cases(f"{metric}_step_time_s", own, told))
+    return found
 
 
+def _named(case: Case, metric: str) -> Case:
+    """The case with its step time under the name of a group of rows."""
+    return replace(
+        case, measured=_renamed(case.measured, metric), peers=_renamed(case.peers, metric),
+        labels={name: case.labels[name] for name in _SHOWN},
+    )  # fmt: skip
+
+
+def _renamed(values: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    return {f"{metric}_{name}": value for name, value in values.items() if name == "step_time_s"}
+
+
+_SHOWN = ("source", "device", "format", "gpus", "recompute")
 SUITES = (Suite("training", (TABLE, PEER), _score),)
