@@ -492,7 +492,7 @@ def matrix_seconds(analysis: Analysis) -> F64:
 
 
 FAMILIES = (
-    "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
+    "attention_backward", "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
     "data_movement", "dispatch", "dsa_module", "elementwise", "embedding", "gdn", "gemm",
     "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm", "mamba2", "mhc", "mla_decode",
     "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",

@@ -153,13 +153,7 @@ def _embedding(node: Node) -> Gradients:
 
 def _attention(node: Node) -> Gradients:
     """One fused kernel that computes the scores again: five products where forward has two."""
-    op = node.op
-    heads, groups = _sizes(op, "num_heads", "num_kv_heads")
-    if groups % 2:  # a group more or less would be too much: more heads share the odd ones
-        dims = _with(op, num_heads=-(-5 * heads // (2 * groups)) * groups)
-    else:
-        dims = _with(op, num_heads=5 * heads // 2, num_kv_heads=5 * groups // 2)
-    return [("input", replace(op, dims=dims))]
+    return [("input", replace(node.op, family="attention_backward"))]
 
 
 def _gated(node: Node) -> Gradients:
