@@ -25,6 +25,7 @@ PRIORS: dict[str, Prior] = {
     "tensor_share": (0.6, 0.2, 1.0), "softmax_share": (0.3, 0.01, 3.0), "tail": (0.3, 0.01, 2.0),
     "task_cycles": (2000.0, 50.0, 3e4), "dram_efficiency": (0.6, 0.2, 1.0),
     "launch_s": (1.5e-5, 2e-6, 6e-5), "ordered": (1.15, 0.9, 1.6), "ordered_wide": (1.0, 0.9, 1.6),
+    "wide": (1.0, 0.5, 1.5), "hot": (0.1, 0.01, 1.0), "heat_s": (1e-2, 2e-3, 1e-1),
 }  # fmt: skip
 SHARED = {"device_log_sd": 0.04, "family_log_sd": 0.04}
 UNKNOWN_LOG_SD = 0.08

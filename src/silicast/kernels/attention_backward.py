@@ -38,6 +38,8 @@ PRODUCTS = 5
 """Scores again, dP, dV, dQ, dK."""
 SUM_BYTES = 4.0
 """Of one element of dQ while it is summed."""
+WIDE = 128
+"""Heads that are wider have kernels of their own."""
 
 
 @register
@@ -129,12 +131,16 @@ class BackwardModel:
         clock = device.clocks.boost_hz
         rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_share"]
         xu, fma = softmax_rates(device)
+        rate = rate * xp.where(self.width > WIDE, c["wide"], 1.0)
         step = self.products / rate + c["softmax_share"] * (1.0 / xu + 8.0 / fma)  # cycles a score
         fixed = c["task_cycles"] * self.tiles / device.cores
         main = self.visited * step / device.cores + c["tail"] * self.longest * step + fixed
         if self.batch.variant.flag("deterministic"):
-            main = main * xp.where(self.width > 128, c["ordered_wide"], c["ordered"])
-        return self._analysis(main / clock + self._passes_s() + c["launch_s"])
+            main = main * xp.where(self.width > WIDE, c["ordered_wide"], c["ordered"])
+        busy_s = main / clock + self._passes_s()
+        # short calls end before the board's controller answers to what they draw
+        hot = 1.0 + c["hot"] * busy_s / (busy_s + c["heat_s"])
+        return self._analysis(busy_s * hot + c["launch_s"])
 
     def _passes_s(self) -> F64:
         """Passes before and after: dO x O; dQ set to zero and converted; heads of a group summed."""
