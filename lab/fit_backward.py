@@ -1,4 +1,4 @@
-"""Fits attention's gradients and writes catalog/physics/attention_backward.json.
+"""Fits gradients of attention and norms: catalog/physics/{attention,norm}_backward.json.
 
     python -m lab.fit_backward
 
@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Prior
+from silicast.kernels.norm_backward import of_library
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, some_of
-from silicast.validation.scorecard.suites.backward import TABLE, attention_rows
+from silicast.validation.scorecard.suites.backward import TABLE, attention_rows, norm_rows
 from silicast.validation.scorecard.tables import read_records
 
 PRIORS: dict[str, Prior] = {
@@ -40,7 +43,10 @@ def forward_cost(data: Path) -> float:
     """Time of the gradients over that of the forward kernel, by the operations of either."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in read_records(data / TABLE, kernel="attention"):
-        if row["pass"] in ("fwd", "bwd") and row["quality"] in ("derived", "good_incomplete_settings"):
+        if row["pass"] in ("fwd", "bwd") and row["quality"] in (
+            "derived",
+            "good_incomplete_settings",
+        ):
             key = tuple(row[n] for n in ("batch", "q_len", "q_heads", "head_dim_qk", "backend"))
             found.setdefault(key, {})[row["pass"]] = row["time_ms"]
     ratios = [
@@ -94,8 +100,6 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
 
     @staticmethod
     def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
-        import numpy as np
-
         def of(part: MeasuredRows) -> Constants:
             own = body["architectures"].get(part.hardware.architecture, {})
             return {**body["default"], **own}
@@ -105,7 +109,7 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
     def without(self, rows: tuple[Parts, float], architecture: str, body: Body) -> Body:
         others = some_of(
             held_out(rows[0], False),
-            lambda part: np_full(part, part.hardware.architecture != architecture),
+            lambda part: np.full(len(part), part.hardware.architecture != architecture),
         )
         found = self._fitted(others, rows[1])
         mine = [part for part in rows[0] if part.hardware.architecture == architecture]
@@ -113,11 +117,80 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
         return found
 
 
-def np_full(part: MeasuredRows, value: bool) -> Any:
-    import numpy as np
+NORM_PRIORS: dict[str, Prior] = {
+    "tensors": (4.0, 3.0, 12.0), "launch_s": (4e-6, 1e-6, 1.2e-5),
+    "column_cycles": (1e-3, 1e-5, 10.0),
+}  # fmt: skip
+NORM_DEVICE: Prior = (0.8, 0.3, 1.0)
+USUAL = "torch"
+"""Where a library has no rows of its own."""
+NORM_SHARED = {"device_log_sd": 0.08, "family_log_sd": 0.08}
 
-    return np.full(len(part), value)
+
+class NormBackward(Fitter[Parts]):
+    """Gradients of norms: constants by library, and what of the bandwidth a device gives."""
+
+    group = "norm_backward"
+    data = (TABLE,)
+    split = "one shape in four, by hash, is never fitted on any device or in any library"
+    capped = True
+
+    def rows(self, data: Path) -> Parts:
+        return norm_rows(data)
+
+    def fit(self, rows: Parts) -> Body:
+        parts = held_out(rows, False)
+        names = sorted({part.batch.variant.library for part in parts})
+        boards = sorted({part.hardware.architecture for part in parts})
+        priors = {f"{name}.{k}": prior for name in names for k, prior in NORM_PRIORS.items()}
+        priors |= {f"{board}:dram_efficiency": NORM_DEVICE for board in boards}
+        start = {name: prior[0] for name, prior in priors.items()}
+        start[f"{USUAL}.column_cycles"] = 0.1  # its second sweep is by columns alone
+        start |= {**NORM_SHARED, "independent_log_sd": 0.1}
+
+        priors[f"{USUAL}.column_cycles"] = (0.1, 1e-3, 10.0)
+
+        def logs(c: Mapping[str, float]) -> list[Any]:
+            return [fitting.log_ratio(part, _norm_constants(part, c)) for part in parts]
+
+        found = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=60)
+        off = np.concatenate(logs(found))
+        found["independent_log_sd"] = fitting.own_log_sd(off, list(NORM_SHARED.values()), wider=1.3)
+        print("norms", fitting.percent(off, "rows", "mape", "p90", "bias"))
+        own = {b: {"dram_efficiency": found.pop(f"{b}:dram_efficiency")} for b in boards}
+        usual = {k: found[f"{USUAL}.{k}"] for k in NORM_PRIORS}
+        return fitting.body({**found, **usual, **fitting.means(own.values())}, own)
+
+    def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
+        found = {}
+        for part in held_out(rows):
+            key = f"{part.device}/{part.batch.variant.library}"
+            found[key] = fitting.shares(_norm_logs([part], body))
+            print(key, found[key])
+        return found
+
+    def without(self, rows: Parts, architecture: str, body: Body) -> Body:
+        others = [part for part in rows if part.hardware.architecture != architecture]
+        mine = [part for part in rows if part.hardware.architecture == architecture]
+        found = self.fit(others)
+        print(architecture, "from the others", fitting.shares(_norm_logs(mine, found)))
+        return found
+
+
+def _norm_constants(part: MeasuredRows, c: Mapping[str, float]) -> Mapping[str, float]:
+    prefix = f"{part.hardware.architecture}:"
+    own = {k.removeprefix(prefix): v for k, v in c.items() if k.startswith(prefix)}
+    return of_library({**c, **own}, part.batch.variant.library)
+
+
+def _norm_logs(parts: Parts, body: Body) -> Any:
+    def of(part: MeasuredRows) -> Mapping[str, float]:
+        own = body["architectures"].get(part.hardware.architecture, {})
+        return of_library({**body["default"], **own}, part.batch.variant.library)
+
+    return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
 
 
 if __name__ == "__main__":
     AttentionBackward().run()
+    NormBackward().run()

@@ -159,7 +159,9 @@ class BackwardModel:
         rows = self.queries + self.keys * self.groups
         moved = 2.0 * rows * (self.width + self.values) * size
         resident = device.l2.capacity_bytes
-        outside = 0.5 * moved if batch.variant.cache == "cold" else xp.maximum(0.0, moved - resident)
+        outside = (
+            0.5 * moved if batch.variant.cache == "cold" else xp.maximum(0.0, moved - resident)
+        )
         resource_s = {
             "tensor": flops / device.bound_per_s(self.pipe, self.dtype),
             "dram": outside / device.dram.bandwidth_bytes_per_s,

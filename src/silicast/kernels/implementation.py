@@ -495,7 +495,7 @@ FAMILIES = (
     "attention_backward", "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
     "data_movement", "dispatch", "dsa_module", "elementwise", "embedding", "gdn", "gemm",
     "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm", "mamba2", "mhc", "mla_decode",
-    "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",
+    "mla_module", "mla_prefill", "moe", "msa_module", "norm_backward", "optimizer", "quantize", "rmsnorm", "rope",
     "sampling", "silu_mul", "softmax", "sparse_attention", "topk",
 )  # fmt: skip
 """Families of this package. A lookup imports one module: that of the family's name, or the one in

@@ -74,6 +74,7 @@ _ELEMENTS: Mapping[str, Callable[[Op], int]] = {
     "softmax": _product("rows", "cols"),
     "layernorm": _product("tokens", "hidden"),
     "rmsnorm": _product("tokens", "hidden"),
+    "norm_backward": _product("tokens", "hidden"),
     "elementwise": _product("elements"),
     "embedding": _product("tokens", "hidden"),
     "silu_mul": lambda op: _number(op, "tokens") * _number(op, "width") // 2,

@@ -1,4 +1,5 @@
-"""Backward kernels: gradients of fused attention, as one library's benchmark times them.
+"""Backward kernels: gradients of fused attention and of norms, as one library's benchmark times
+them.
 
 L2 is flushed between calls. Windowed rows of narrow formats, which cost what whole ones do, and
 differences of two times are left out; so are narrow formats, whose kernels are not modelled.
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from silicast.validation.scorecard.kernel_suite import KernelScore, roofline_of_ops
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, one_in
+from silicast.validation.scorecard.rows import Labels, MeasuredRows, held_out, one_in
 from silicast.validation.scorecard.suite import Suite
 from silicast.validation.scorecard.tables import ops, read_records
 from silicast.workload.op import Variant
@@ -57,6 +58,43 @@ def _part(
     return MeasuredRows(batch, device, seconds, held, words={"version": release})
 
 
+LIBRARIES = {"cudnn": "cudnn", "pytorch": "torch", "torch_compile": "torch_compile"}
+
+
+def norm_rows(data: Path) -> list[MeasuredRows]:
+    """Gradients of norms by device and library; calls of less than 20 us have too few digits."""
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in read_records(data / TABLE, quality="good"):
+        if row["pass"] == "bwd" and row["kernel"].endswith("_norm"):
+            parts[row["gpu"], LIBRARIES[row["backend"]]].append(row)
+    found = []
+    for (device, library), rows in sorted(parts.items()):
+        tokens, hidden = (
+            np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("rows", "cols")
+        )
+        held = one_in(4, tokens, hidden, seed=SEED)
+        variant = Variant("bf16", library=library, launch="stream", cache="cold")
+        sizes = {"tokens": tokens, "hidden": hidden}
+        ((batch, _, _),) = ops("norm_backward", variant, sizes, held)
+        seconds = np.array([row["time_ms"] for row in rows]) * 1e-3
+        found.append(MeasuredRows(batch, device, seconds, held))
+    return found
+
+
+def _mask(rows: MeasuredRows) -> str:
+    if rows.batch.family != "attention_backward":
+        return "-"
+    return "causal" if rows.batch.variant.flag("causal", default=True) else "none"
+
+
+def _size(rows: MeasuredRows) -> Labels:
+    columns = rows.batch.dims.get("q_len")
+    if columns is None:
+        columns = rows.batch.dims["tokens"]
+    found: Labels = np.where(columns <= 4096, "up to 4k tokens", "longer")
+    return found
+
+
 def _order(rows: MeasuredRows) -> str:
     return "fixed" if rows.batch.variant.flag("deterministic") else "any"
 
@@ -66,16 +104,16 @@ SUITES = (
         "backward",
         (TABLE,),
         KernelScore(
-            lambda data, _: {"latency_us": held_out(attention_rows(data))},
+            lambda data, _: {
+                "attention_us": held_out(attention_rows(data)),
+                "norm_us": held_out(norm_rows(data)),
+            },
             roofline_of_ops,
             {
-                "mask": lambda rows, _: (
-                    "causal" if rows.batch.variant.flag("causal", default=True) else "none"
-                ),
+                "library": lambda rows, _: rows.batch.variant.library,
+                "mask": lambda rows, _: _mask(rows),
                 "order": lambda rows, _: _order(rows),
-                "regime": lambda rows, _: np.where(
-                    rows.batch.dims["q_len"] <= 4096, "up to 4k tokens", "longer"
-                ),
+                "regime": lambda rows, _: _size(rows),
             },
         ),
     ),
