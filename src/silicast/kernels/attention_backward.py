@@ -1,10 +1,10 @@
 """Gradients of fused attention on SIMT devices: of queries, keys and values at once.
 
-A kernel keeps a tile of keys and values in a core and walks the queries that see them: scores again,
-dV and dP, then dQ and dK: five products where forward has two (2205.14135, 2307.08691). Passes
-before and after it sum dO x O over rows, convert the fp32 sums of dQ, and add the gradients of
-heads that share keys. Of kernels that multiply with warps' own instructions no row of an
-architecture that runs nothing else is known: they cost their forward by the operations, and more.
+A kernel keeps a tile of keys and values in a core and walks the queries that see them: scores
+again, dV and dP, then dQ and dK: five products where forward has two (2205.14135, 2307.08691).
+Passes before and after it sum dO x O over rows, convert the fp32 sums of dQ, and add the gradients
+of heads that share keys. Kernels that multiply with warps' own instructions have few measured rows:
+they cost their forward kernel by the operations, and somewhat more.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import Op, OpBatch, Variant
 
-PRODUCTS = 5
-"""Scores again, dP, dV, dQ, dK."""
 SUM_BYTES = 4.0
 """Of one element of dQ while it is summed."""
 WIDE = 128
@@ -129,9 +127,9 @@ class BackwardModel:
         """From the rates of the device."""
         c, device = self.c, self.device
         clock = device.clocks.boost_hz
-        rate = device.rate_per_core(self.pipe, self.dtype) * c["tensor_share"]
+        reached = device.rate_per_core(self.pipe, self.dtype) * c["tensor_share"]
         xu, fma = softmax_rates(device)
-        rate = rate * xp.where(self.width > WIDE, c["wide"], 1.0)
+        rate = reached * xp.where(self.width > WIDE, c["wide"], 1.0)
         step = self.products / rate + c["softmax_share"] * (1.0 / xu + 8.0 / fma)  # cycles a score
         fixed = c["task_cycles"] * self.tiles / device.cores
         main = self.visited * step / device.cores + c["tail"] * self.longest * step + fixed
@@ -143,13 +141,15 @@ class BackwardModel:
         return self._analysis(busy_s * hot + c["launch_s"])
 
     def _passes_s(self) -> F64:
-        """Passes before and after: dO x O; dQ set to zero and converted; heads of a group summed."""
+        """Before and after: dO x O; dQ set to zero and converted; heads of a group summed."""
         size = _size(self.batch.variant)
         summed = self.queries * self.width * (2.0 * SUM_BYTES + size)
         both = self.queries * 2.0 * self.values * size
         shared = xp.where(self.heads > self.groups, 2.0 * self.heads + self.groups, 0.0)
         shared = self.keys * shared * (self.width + self.values) * size
-        return (summed + both + shared) / (data_rate(self.device) * self.c["dram_efficiency"])
+        rate = data_rate(self.device) * self.c["dram_efficiency"]
+        passes_s: F64 = (summed + both + shared) / rate
+        return passes_s
 
     def _analysis(self, time_s: F64) -> Analysis:
         """With its bound, demand and features."""
@@ -168,6 +168,7 @@ class BackwardModel:
         }
         bound = xp.maximum(resource_s["tensor"], resource_s["dram"])
         issued = self.visited * self.products
+        summed = self.visited / ROWS * self.width * SUM_BYTES
         waves = self.tiles / device.cores
         launch_s = xp.full_like(time_s, self.c["launch_s"])
         return Analysis(
@@ -177,7 +178,7 @@ class BackwardModel:
             demand=Demand(
                 tasks=self.tiles, waves=waves, occupancy=xp.full_like(time_s, 1.0),
                 pipe_work={self.pipe: issued, "xu": self.visited},
-                level_bytes={"dram": moved, "l2": moved + self.visited / ROWS * self.width * SUM_BYTES},
+                level_bytes={"dram": moved, "l2": moved + summed},
                 core_pipe_work={self.pipe: issued / device.cores},
             ),
             features={

@@ -1,8 +1,9 @@
 """Gradients of RMSNorm and LayerNorm: of the input by rows, of weight and bias by columns.
 
-Gradient and input are read and the input's gradient is written. What weights sum over all rows comes
-from a second sweep over both tensors, or from sums of each block: a library's ``tensors`` counts how
-many tensors it moves in all. A sweep by columns keeps no more cores busy than there are columns for.
+Gradient and input are read and the input's gradient is written. What weights sum over all rows
+comes from a second sweep over both tensors, or from sums of each block: a library's ``tensors``
+counts how many tensors it moves in all. A sweep by columns keeps no more cores busy than there are
+columns for.
 """
 
 from __future__ import annotations

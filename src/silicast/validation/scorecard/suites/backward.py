@@ -21,6 +21,7 @@ from silicast.validation.scorecard.tables import ops, read_records
 from silicast.workload.op import Variant
 
 TABLE = "kernels/attention_norm_backward.parquet"
+GRADIENTS = {"pass": "bwd", "quality": "good"}
 DTYPES = {"bfloat16": "bf16"}
 DIMS = {
     "batch": "batch", "q_len": "q_len", "kv_len": "kv_len", "num_heads": "q_heads",
@@ -35,8 +36,8 @@ def attention_rows(data: Path) -> list[MeasuredRows]:
     out, whatever device, batch and release.
     """
     parts: dict[tuple[str, str, bool, bool], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in read_records(data / TABLE, kernel="attention", quality="good"):
-        if row["pass"] == "bwd" and row["dtype"] in DTYPES:
+    for row in read_records(data / TABLE, kernel="attention", **GRADIENTS):
+        if row["dtype"] in DTYPES:
             release = row["backend_version"].rpartition(" ")[2]
             parts[row["gpu"], release, row["causal"], row["deterministic"]].append(row)
     return [_part(*key, rows) for key, rows in sorted(parts.items())]
@@ -64,8 +65,8 @@ LIBRARIES = {"cudnn": "cudnn", "pytorch": "torch", "torch_compile": "torch_compi
 def norm_rows(data: Path) -> list[MeasuredRows]:
     """Gradients of norms by device and library; calls of less than 20 us have too few digits."""
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in read_records(data / TABLE, quality="good"):
-        if row["pass"] == "bwd" and row["kernel"].endswith("_norm"):
+    for row in read_records(data / TABLE, **GRADIENTS):
+        if row["kernel"].endswith("_norm"):
             parts[row["gpu"], LIBRARIES[row["backend"]]].append(row)
     found = []
     for (device, library), rows in sorted(parts.items()):

@@ -24,7 +24,7 @@ from silicast.workload.precision import Precision
 TABLE = "training/training_measured.parquet"
 _GPUS = 8
 ATTENTION = "triton"
-"""What llm-foundry's published configurations of 2023 name; the table says "flash attention"."""
+"""Of llm-foundry's configurations of 2023; the table says "flash attention" (``suites.toml``)."""
 
 
 def cases(data: Path) -> list[Case]:
