@@ -492,11 +492,12 @@ def matrix_seconds(analysis: Analysis) -> F64:
 
 
 FAMILIES = (
-    "attention_decode", "attention_prefill", "combine", "conv2d", "cross_entropy", "csa_module",
-    "data_movement", "dispatch", "dsa_module", "elementwise", "embedding", "gdn", "gemm",
-    "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm", "mamba2", "mhc", "mla_decode",
-    "mla_module", "mla_prefill", "moe", "msa_module", "optimizer", "quantize", "rmsnorm", "rope",
-    "sampling", "silu_mul", "softmax", "sparse_attention", "topk",
+    "attention_backward", "attention_decode", "attention_prefill", "combine", "conv2d",
+    "cross_entropy", "csa_module", "data_movement", "dispatch", "dsa_module", "elementwise",
+    "embedding", "gdn", "gemm", "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm",
+    "mamba2", "mhc", "mla_decode", "mla_module", "mla_prefill", "moe", "msa_module",
+    "norm_backward", "optimizer", "quantize", "rmsnorm", "rope", "sampling", "silu_mul", "softmax",
+    "sparse_attention", "topk",
 )  # fmt: skip
 """Families of this package. A lookup imports one module: that of the family's name, or the one in
 :data:`MODULES`."""

@@ -104,6 +104,7 @@ class Framework:
             else are in fp32; "" = all is in the model's own formats.
         fused_layers: layers are a training library's: projections in one product, experts in
             grouped ones; else those of the published model code.
+        attention_library: whose kernels fused attention runs; "" = the engine's.
     """
 
     compiled: bool = False
@@ -111,6 +112,7 @@ class Framework:
     training: Training | None = None
     autocast: str = ""
     fused_layers: bool = False
+    attention_library: str = ""
 
 
 class Spread(Protocol):
@@ -295,6 +297,9 @@ class _Lowering:
         too, which is given as decoding.
         """
         yield from self._grown_cache(node)
+        if library := self.framework.attention_library:
+            variant = replace(node.op.variant, library=library, version="", kernel="")
+            node = replace(node, op=replace(node.op, variant=variant))
         if node.op.family == "attention_prefill" or self.shape.decodes or self._steps_behind:
             yield node
             return

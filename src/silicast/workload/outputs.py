@@ -48,6 +48,14 @@ def _attention(op: Op) -> int:
     return each * rows * _number(op, "num_heads") * _number(op, "head_dim")
 
 
+def _attention_inputs(op: Op) -> int:
+    """Gradients of queries, keys and values."""
+    lengths = dict(op.dims).get("kv_len", 1)
+    each = 1 if isinstance(lengths, tuple) else _number(op, "batch")
+    keys = each * _number(op, "kv_len") * _number(op, "num_kv_heads") * _number(op, "head_dim")
+    return _attention(op) + 2 * keys
+
+
 def _convolution(op: Op) -> int:
     kernel, padding = _number(op, "kernel"), _number(op, "padding", 0)
     stride = _number(op, "stride")
@@ -60,11 +68,13 @@ def _convolution(op: Op) -> int:
 _ELEMENTS: Mapping[str, Callable[[Op], int]] = {
     "gemm": _product("batch", "m", "n"),
     "conv2d": _convolution,
+    "attention_backward": _attention_inputs,
     "attention_prefill": _attention,
     "attention_decode": _attention,
     "softmax": _product("rows", "cols"),
     "layernorm": _product("tokens", "hidden"),
     "rmsnorm": _product("tokens", "hidden"),
+    "norm_backward": _product("tokens", "hidden"),
     "elementwise": _product("elements"),
     "embedding": _product("tokens", "hidden"),
     "silu_mul": lambda op: _number(op, "tokens") * _number(op, "width") // 2,

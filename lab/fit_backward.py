@@ -1,0 +1,196 @@
+"""Fits gradients of attention and norms: catalog/physics/{attention,norm}_backward.json.
+
+    python -m lab.fit_backward
+
+One shape in four is held out by hash, on every device. What kernels of warps' own instructions cost
+over their forward is the median of differences of two times, of calls of a millisecond and more:
+the only rows there are. Deterministic.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab import fitting
+from lab.fitter import Body, Fitter
+from lab.fitting import Constants, Prior
+from silicast.kernels.norm_backward import of_library
+from silicast.validation.scorecard.rows import MeasuredRows, held_out, some_of
+from silicast.validation.scorecard.suites.backward import TABLE, attention_rows, norm_rows
+from silicast.validation.scorecard.tables import read_records
+
+PRIORS: dict[str, Prior] = {
+    "tensor_share": (0.6, 0.2, 1.0), "softmax_share": (0.3, 0.01, 3.0), "tail": (0.3, 0.01, 2.0),
+    "task_cycles": (2000.0, 50.0, 3e4), "dram_efficiency": (0.6, 0.2, 1.0),
+    "launch_s": (1.5e-5, 2e-6, 6e-5), "ordered": (1.15, 0.9, 1.6), "ordered_wide": (1.0, 0.9, 1.6),
+    "wide": (1.0, 0.5, 1.5), "hot": (0.1, 0.01, 1.0), "heat_s": (1e-2, 2e-3, 1e-1),
+}  # fmt: skip
+SHARED = {"device_log_sd": 0.04, "family_log_sd": 0.04}
+UNKNOWN_LOG_SD = 0.08
+LARGE_MS = 1.0
+"""Shorter calls of that benchmark are mostly launches from Python."""
+WIDEST = 128
+
+Parts = list[MeasuredRows]
+
+
+def forward_cost(data: Path) -> float:
+    """Time of the gradients over that of the forward kernel, by the operations of either."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in read_records(data / TABLE, kernel="attention"):
+        if row["pass"] in ("fwd", "bwd") and row["quality"] in (
+            "derived",
+            "good_incomplete_settings",
+        ):
+            key = tuple(row[n] for n in ("batch", "q_len", "q_heads", "head_dim_qk", "backend"))
+            found.setdefault(key, {})[row["pass"]] = row["time_ms"]
+    ratios = [
+        each["bwd"] / each["fwd"] / 2.5
+        for key, each in found.items()
+        if len(each) == 2 and each["fwd"] >= LARGE_MS and key[3] <= WIDEST and "flash" in key[4]
+    ]
+    return statistics.median(ratios)
+
+
+class AttentionBackward(Fitter[tuple[Parts, float]]):
+    """Gradients of fused attention."""
+
+    group = "attention_backward"
+    data = (TABLE,)
+    split = "one shape in four, by hash, is never fitted on any device, mask or release"
+    notes = (
+        "mma_cost: kernels of warps' own instructions (GB200) over their forward by operations, a "
+        "median of differences of two times"
+    )
+    capped = True
+
+    def rows(self, data: Path) -> tuple[Parts, float]:
+        return attention_rows(data), forward_cost(data)
+
+    def fit(self, rows: tuple[Parts, float]) -> Body:
+        parts, cost = rows
+        return self._fitted(held_out(parts, False), cost)
+
+    def _fitted(self, parts: Parts, cost: float) -> Body:
+        start = {name: prior[0] for name, prior in PRIORS.items()}
+        start |= {**SHARED, "independent_log_sd": UNKNOWN_LOG_SD, "mma_cost": cost}
+        own = {}
+        for name in sorted({part.hardware.architecture for part in parts}):
+            mine = [part for part in parts if part.hardware.architecture == name]
+            found = fitting.fit_rows(PRIORS, mine, start, 1000, steps=60)
+            logs = fitting.log_ratios(mine, found)
+            found["independent_log_sd"] = fitting.own_log_sd(logs, list(SHARED.values()), wider=1.3)
+            own[name] = {k: found[k] for k in (*PRIORS, "independent_log_sd")}
+            print(name, fitting.percent(logs, "rows", "mape", "p90", "bias"))
+        default = {**start, **fitting.means(own.values())}
+        return fitting.body(default, own)
+
+    def scores(self, rows: tuple[Parts, float], body: Body) -> Mapping[str, Any]:
+        found = {}
+        for device in sorted({part.device for part in rows[0]}):
+            parts = [part for part in held_out(rows[0]) if part.device == device]
+            found[device] = fitting.shares(self._logs(parts, body))
+        print(found)
+        return found
+
+    @staticmethod
+    def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
+        def of(part: MeasuredRows) -> Constants:
+            own = body["architectures"].get(part.hardware.architecture, {})
+            return {**body["default"], **own}
+
+        return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
+
+    def without(self, rows: tuple[Parts, float], architecture: str, body: Body) -> Body:
+        others = some_of(
+            held_out(rows[0], False),
+            lambda part: np.full(len(part), part.hardware.architecture != architecture),
+        )
+        found = self._fitted(others, rows[1])
+        mine = [part for part in rows[0] if part.hardware.architecture == architecture]
+        print(architecture, "from the others", fitting.shares(self._logs(mine, found)))
+        return found
+
+
+NORM_PRIORS: dict[str, Prior] = {
+    "tensors": (4.0, 3.0, 12.0), "launch_s": (4e-6, 1e-6, 1.2e-5),
+    "column_cycles": (1e-3, 1e-5, 10.0),
+}  # fmt: skip
+NORM_DEVICE: Prior = (0.8, 0.3, 1.0)
+USUAL = "torch"
+"""Where a library has no rows of its own."""
+NORM_SHARED = {"device_log_sd": 0.08, "family_log_sd": 0.08}
+
+
+class NormBackward(Fitter[Parts]):
+    """Gradients of norms: constants by library, and what of the bandwidth a device gives."""
+
+    group = "norm_backward"
+    data = (TABLE,)
+    split = "one shape in four, by hash, is never fitted on any device or in any library"
+    capped = True
+
+    def rows(self, data: Path) -> Parts:
+        return norm_rows(data)
+
+    def fit(self, rows: Parts) -> Body:
+        parts = held_out(rows, False)
+        names = sorted({part.batch.variant.library for part in parts})
+        boards = sorted({part.hardware.architecture for part in parts})
+        priors = {f"{name}.{k}": prior for name in names for k, prior in NORM_PRIORS.items()}
+        priors |= {f"{board}:dram_efficiency": NORM_DEVICE for board in boards}
+        start = {name: prior[0] for name, prior in priors.items()}
+        start[f"{USUAL}.column_cycles"] = 0.1  # its second sweep is by columns alone
+        start |= {**NORM_SHARED, "independent_log_sd": 0.1}
+
+        priors[f"{USUAL}.column_cycles"] = (0.1, 1e-3, 10.0)
+
+        def logs(c: Mapping[str, float]) -> list[Any]:
+            return [fitting.log_ratio(part, _norm_constants(part, c)) for part in parts]
+
+        found = fitting.fit_within(priors, logs, start, sum(map(len, parts)), steps=60)
+        off = np.concatenate(logs(found))
+        found["independent_log_sd"] = fitting.own_log_sd(off, list(NORM_SHARED.values()), wider=1.3)
+        print("norms", fitting.percent(off, "rows", "mape", "p90", "bias"))
+        own = {b: {"dram_efficiency": found.pop(f"{b}:dram_efficiency")} for b in boards}
+        usual = {k: found[f"{USUAL}.{k}"] for k in NORM_PRIORS}
+        return fitting.body({**found, **usual, **fitting.means(own.values())}, own)
+
+    def scores(self, rows: Parts, body: Body) -> Mapping[str, Any]:
+        found = {}
+        for part in held_out(rows):
+            key = f"{part.device}/{part.batch.variant.library}"
+            found[key] = fitting.shares(_norm_logs([part], body))
+            print(key, found[key])
+        return found
+
+    def without(self, rows: Parts, architecture: str, body: Body) -> Body:
+        others = [part for part in rows if part.hardware.architecture != architecture]
+        mine = [part for part in rows if part.hardware.architecture == architecture]
+        found = self.fit(others)
+        print(architecture, "from the others", fitting.shares(_norm_logs(mine, found)))
+        return found
+
+
+def _norm_constants(part: MeasuredRows, c: Mapping[str, float]) -> Mapping[str, float]:
+    prefix = f"{part.hardware.architecture}:"
+    own = {k.removeprefix(prefix): v for k, v in c.items() if k.startswith(prefix)}
+    return of_library({**c, **own}, part.batch.variant.library)
+
+
+def _norm_logs(parts: Parts, body: Body) -> Any:
+    def of(part: MeasuredRows) -> Mapping[str, float]:
+        own = body["architectures"].get(part.hardware.architecture, {})
+        return of_library({**body["default"], **own}, part.batch.variant.library)
+
+    return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
+
+
+if __name__ == "__main__":
+    AttentionBackward().run()
+    NormBackward().run()
