@@ -71,6 +71,11 @@ def found_of(
     if work.training.micro_batch > 1:
         pinned["micro_batch"] = work.training.micro_batch
     if asked.recompute is not None:
+        if asked.recompute not in RECOMPUTES:
+            raise not_yet(
+                "a search with single modules computed again", "workload.training.recompute",
+                ", ".join(RECOMPUTES),
+            )  # fmt: skip
         pinned["recompute"] = RECOMPUTES.index(asked.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(
