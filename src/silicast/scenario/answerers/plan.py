@@ -96,7 +96,7 @@ def found_of(
         overlap=asked.overlap, done=done,
     )  # fmt: skip
     best = found.finalists[0]
-    return answer_of(_run(asked, best), more=_candidates(found)), found
+    return answer_of(scenario, _run(asked, best), more=_candidates(found)), found
 
 
 def _run(asked: Prepared, best: Finalist) -> TrainingRun:
