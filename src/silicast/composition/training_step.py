@@ -15,7 +15,7 @@ from silicast.core.dtypes import BITS
 from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction, said_by
 from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics import load_physics
-from silicast.workload.backward import Recompute, Training
+from silicast.workload.backward import Training
 from silicast.workload.counting import (
     forward_flops,
     head_flops_per_row,
@@ -27,6 +27,7 @@ from silicast.workload.eager import Framework, PassShape, framework_graph
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.model import ModelConfig
 from silicast.workload.op import Op, Variant
+from silicast.workload.recomputation import Recompute
 
 LEAST_FIRST: tuple[Recompute, ...] = ("none", "selective", "full")
 FP32_BYTES = 4

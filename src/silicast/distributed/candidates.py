@@ -16,9 +16,9 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.distributed.plan import TrainingPlan
-from silicast.workload.backward import Recompute
 from silicast.workload.model import ModelConfig
 from silicast.workload.plan import Plan
+from silicast.workload.recomputation import Recompute
 from silicast.workload.shard import shard_of
 
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")

@@ -22,13 +22,7 @@ from numpy.typing import NDArray
 from silicast.composition.activation_memory import fragmentation_bytes
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.distributed.memory_kept import (
-    Kept,
-    Style,
-    gradient_points,
-    kept_tensors,
-    recomputed_parts,
-)
+from silicast.distributed.memory_kept import Kept, Style, gradient_points, kept_tensors
 from silicast.distributed.memory_rows import Bounds, Rows
 from silicast.distributed.memory_weights import (
     Held,
@@ -39,6 +33,7 @@ from silicast.distributed.memory_weights import (
 from silicast.distributed.plan import TrainingPlan
 from silicast.kernels.optimizer import RULES, optimizer_bytes
 from silicast.workload.model import LayerKind, ModelConfig
+from silicast.workload.recomputation import recomputed_parts
 
 SOFTMAX_BYTES = 4
 """Losses of training libraries keep the softmax of their logits in fp32."""

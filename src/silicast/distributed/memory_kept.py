@@ -12,28 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
-from silicast.core.errors import SilicastError
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.model_weights import layer_weights
 from silicast.workload.precision import Precision
+from silicast.workload.recomputation import Part
 
 Over = Literal["all", "sequence", "tensor", "kv", "routed", "routed_width"]
 """Which ranks share a tensor: none ("all" hold it whole), those of sequence parallelism, tensor
 ranks, tensor ranks by whole key-value heads, and rows and widths of the routed experts."""
-
-Part = Literal["input", "norm", "core", "mla_up", "projection", "mlp", "moe_act", "moe", "shared"]
-
-MODULES: dict[str, frozenset[Part]] = {
-    "core_attn": frozenset(("core",)),
-    "layernorm": frozenset(("norm",)),
-    "mla_up_proj": frozenset(("mla_up",)),
-    "mlp": frozenset(("mlp",)),
-    "moe_act": frozenset(("moe_act",)),
-    "moe": frozenset(("moe", "moe_act", "shared")),
-    "shared_experts": frozenset(("shared",)),
-}
-"""Modules of a layer that backward can run again, as training libraries name them, and the tensors
-that are then not kept."""
 
 
 @final
@@ -81,29 +67,6 @@ class Style:
     dropout: bool = False
     adapted: tuple[str, ...] | None = None
     adapter_rank: int = 0
-
-
-def recomputed_parts(recompute: str) -> frozenset[Part]:
-    """Parts of a layer that a policy other than "full" runs again.
-
-    >>> sorted(recomputed_parts("selective")), sorted(recomputed_parts("selective:moe_act+mlp"))
-    (['core'], ['mlp', 'moe_act'])
-
-    Raises:
-        SilicastError: no such policy or module.
-    """
-    if recompute == "none":
-        return frozenset()
-    policy, _, listed = recompute.partition(":")
-    names = listed.split("+") if listed else ["core_attn"]
-    if policy != "selective" or any(name not in MODULES for name in names):
-        known = ", ".join(MODULES)
-        raise SilicastError(
-            f"unknown recomputation {recompute[:60]!r}",
-            field="recompute",
-            hint=f"none, selective, full, or selective: and modules joined by +, of {known}",
-        )
-    return frozenset(part for name in names for part in MODULES[name])
 
 
 @lru_cache(maxsize=512)

@@ -95,12 +95,14 @@ class PipelineTimes:
     """When each action runs; unit of the durations.
 
     Attributes:
-        order: of the actions.
+        order: of the actions; ``durations`` of them, and ``transfer`` of messages.
         start, end: of each action, shape (n,), or (n, plans).
         busy: in actions, shape (ranks,) or (ranks, plans).
     """
 
     order: Order
+    durations: Durations
+    transfer: Times | float
     start: Times
     end: Times
     busy: Times
@@ -242,7 +244,9 @@ def pipeline_times(
     busy = np.zeros((place.ranks, *plans), dtype=duration.dtype)
     np.add.at(busy, order.rank[graph.action], duration)
     nodes = _Nodes(graph, tuple(delay), duration, start, end[:-1])
-    return PipelineTimes(order, start[graph.node], end[graph.node], busy, nodes)
+    return PipelineTimes(
+        order, durations, transfer, start[graph.node], end[graph.node], busy, nodes
+    )
 
 
 def _node_durations(order: Order, graph: Dependencies, durations: Durations) -> Times:

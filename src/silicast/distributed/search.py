@@ -237,7 +237,7 @@ def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
 def _ranked(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
     training = rank.framework.training
     assert training is not None
-    framework = replace(rank.framework, training=replace(training, recompute=again))  # type: ignore[arg-type]
+    framework = replace(rank.framework, training=replace(training, recompute=again))
     deployment = replace(rank.deployment, plan=Plan(tp=plan.tp))
     plan = replace(plan, context=rank.plan.context, dispatch=rank.plan.dispatch)
     return replace(rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro)

@@ -23,12 +23,12 @@ from silicast.scenario.workloads import (
     Workload,
 )
 from silicast.workload.precision import require_agreeing
+from silicast.workload.recomputation import recomputed_parts
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
     "lamb", "adam_8bit", "distributed_adam", "shampoo",
 )  # fmt: skip
-RECOMPUTE = ("none", "selective", "full")
 
 
 def check_workload(
@@ -230,8 +230,11 @@ def _training(w: TrainingWorkload, field: str) -> None:
         f"micro_batch = {w.micro_batch} of {w.global_batch} sequences",
         f"{field}.micro_batch",
     )
-    if w.recompute is not None and not w.recompute.startswith("selective:"):
-        _known(w.recompute, RECOMPUTE, f"{field}.recompute")
+    if w.recompute is not None and w.recompute != "full":
+        try:
+            recomputed_parts(w.recompute)
+        except SilicastError as error:
+            raise error.at(field) from None
     if w.optimizer is not None:
         _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
     if isinstance(w.routing, list):

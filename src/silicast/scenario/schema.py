@@ -35,7 +35,7 @@ class SlowTable(Table, frozen=True):
     """Devices that run slower than the rest."""
 
     fraction: Fraction
-    slowdown: Annotated[float, Meta(ge=1, le=1000)]
+    slowdown: Annotated[float, Meta(ge=1, le=100)]
 
 
 class FailureTable(Table, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast, final, get_args
+from typing import Any, final, get_args
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.program import ProgramPass
@@ -28,8 +28,9 @@ from silicast.scenario.training_memory import RunMemory, memory_of_many, memory_
 from silicast.scenario.training_plans import overlap_of, training_plan_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
-from silicast.workload.backward import Recompute, Training
+from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
+from silicast.workload.recomputation import Recompute
 
 DEFAULT_OPTIMIZER = "adamw"
 OPTIONS = ("attention", "context_exchange")
@@ -204,7 +205,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
     )  # fmt: skip
     return Prepared(
         rank, work, update_rule(work.optimizer or DEFAULT_OPTIMIZER),
-        overlap_of(work, deployment.engine), _recompute(work), tuple(warnings + said),
+        overlap_of(work, deployment.engine), work.recompute, tuple(warnings + said),
     )  # fmt: skip
 
 
@@ -275,10 +276,3 @@ def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:
     if not 0 < longest < work.seq_len:
         return []
     return [f"{work.seq_len} tokens: {deployment.model.name} is made for at most {longest}"]
-
-
-def _recompute(work: TrainingWorkload) -> Recompute | None:
-    stated = work.recompute
-    if stated is None or stated in get_args(Recompute):
-        return cast("Recompute | None", stated)
-    return "selective"

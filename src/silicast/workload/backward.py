@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.gradients import gradients, saved_by
 from silicast.workload.graph import BACKWARD, Block, Graph, Node
 from silicast.workload.op import Op, Variant
 from silicast.workload.outputs import result_bytes
-
-Recompute = Literal["none", "selective", "full"]
-"""What backward runs again instead of keeping it: nothing, scores and their softmax, or layers."""
+from silicast.workload.recomputation import Recompute, run_again
 
 LOSS = "cross_entropy"
-_CORE = frozenset(("softmax",))
-"""Families whose results are large and cheap to have again."""
-_SCORE_NAMES = ("scores", "attention_values")
 
 
 @final
@@ -38,7 +33,7 @@ class Training:
         dropout: the model's dropouts run, as its published configuration has them.
         accumulates: weights have gradients already (of an earlier micro-batch, or zeroed in
             place), to which those of this pass are added.
-        recompute: see :data:`Recompute`.
+        recompute: see :data:`~silicast.workload.recomputation.Recompute`.
     """
 
     loss: bool = True
@@ -74,27 +69,10 @@ def backward_graph(graph: Graph, training: Training = Training()) -> Graph:
 
 
 def _reversed(block: Block, training: Training) -> Block:
-    nodes = (*_again(block, training.recompute), *_Backward(block, training).nodes())
+    nodes = (*run_again(block, training.recompute), *_Backward(block, training).nodes())
     return Block(
         f"{block.name}{BACKWARD}", nodes, block.layers[::-1], block.times, direction="backward"
     )
-
-
-def _again(block: Block, recompute: Recompute) -> Iterator[Node]:
-    """Forward nodes that run once more before the block's gradients."""
-    if recompute == "none" or (recompute == "full" and block.count == 1 and not block.layers):
-        return
-    for node in block.nodes:
-        if recompute == "full" or _is_core(node):
-            inputs = tuple(f"{name}_again" for name in node.inputs)
-            kept = inputs if recompute == "full" else ()
-            yield replace(node, name=f"{node.name}_again", inputs=kept)
-
-
-def _is_core(node: Node) -> bool:
-    if node.op.family.startswith("attention_"):
-        return True
-    return node.op.family in _CORE or any(part in node.name for part in _SCORE_NAMES)
 
 
 @final
@@ -108,7 +86,7 @@ class _Backward:
             name for node in block.nodes for name in dict.fromkeys(node.inputs)
         )
         self.last: dict[str, list[str]] = {}
-        self.again = frozenset(node.name for node in _again(block, training.recompute))
+        self.again = frozenset(node.name for node in run_again(block, training.recompute))
 
     def nodes(self) -> Iterator[Node]:
         """Of all nodes, the last first."""

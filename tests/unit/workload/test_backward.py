@@ -145,7 +145,7 @@ def test_an_encoder_trains_on_masked_words() -> None:
 
 @pytest.mark.parametrize(("recompute", "again"), [("none", 0), ("selective", 5), ("full", 21)])
 def test_recomputation_runs_forward_nodes_again(recompute: str, again: int) -> None:
-    graph = trained("GPT-2", Training(dropout=False, recompute=recompute))  # type: ignore[arg-type]
+    graph = trained("GPT-2", Training(dropout=False, recompute=recompute))
     layer = next(block for block in graph.blocks if block.name == "layer_backward")
     found = [node.name for node in layer.nodes if node.name.endswith("_again")]
     forward = next(block for block in graph.blocks if block.name == "layer")

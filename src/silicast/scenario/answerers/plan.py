@@ -74,6 +74,11 @@ def found_of(
     if work.training.micro_batch > 1:
         pinned["micro_batch"] = work.training.micro_batch
     if asked.recompute is not None:
+        if asked.recompute not in RECOMPUTES:
+            raise not_yet(
+                "a search with single modules computed again", "workload.training.recompute",
+                ", ".join(RECOMPUTES),
+            )  # fmt: skip
         pinned["recompute"] = RECOMPUTES.index(asked.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(
@@ -94,7 +99,7 @@ def found_of(
         overlap=asked.overlap, done=done, finalists=finalists,
     )  # fmt: skip
     best = found.finalists[0]
-    return answer_of(_run(asked, best), more=_candidates(found)), found
+    return answer_of(scenario, _run(asked, best), more=_candidates(found)), found
 
 
 def _run(asked: Prepared, best: Finalist) -> TrainingRun:

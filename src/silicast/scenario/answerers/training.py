@@ -14,6 +14,7 @@ from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import description
 from silicast.scenario.measured import calibrated_by
+from silicast.scenario.training_goodput import lost
 from silicast.scenario.training_runs import TrainingRun, run_of
 from silicast.scenario.uncertainty import uncertainty_of
 
@@ -23,14 +24,15 @@ from silicast.scenario.uncertainty import uncertainty_of
 class TrainingAnswerer(Answerer):
     """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
     forward pass, nothing recomputed), ``mfu`` (of the peak of the step's format), ``memory_gb`` of
-    the rank that needs most.
+    the rank that needs most; those of :mod:`silicast.scenario.training_goodput` where slow devices
+    or failures are stated.
     """
 
     task: ClassVar[str] = "training"
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        return answer_of(run_of(scenario), bound_only=scenario.raw.tier == "bound")
+        return answer_of(scenario, run_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
@@ -43,7 +45,11 @@ class TrainingAnswerer(Answerer):
 
 
 def answer_of(
-    found: TrainingRun, *, bound_only: bool = False, more: Mapping[str, Any] | None = None
+    scenario: Scenario,
+    found: TrainingRun,
+    *,
+    bound_only: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> Answer:
     """The answer that a step means; ``more`` is added to its reasons."""
     step = latency_of(found.step, bound_only=bound_only)
@@ -52,17 +58,18 @@ def answer_of(
     device, _ = with_format(own.device, compute)
     peak = device.peak_per_s(device.matrix_pipe(compute), compute)
     flops = found.model_flops / plan.gpus
+    less = lost(scenario, found, step)
     tier: Tier = "bound" if bound_only else found.step.tier
     return answer(
         metrics={
             "step_time_s": step,
             "tokens_per_s_per_gpu": per(step, found.tokens / plan.gpus),
             "model_tflops_per_gpu": per(step, flops / 1e12), "mfu": per(step, flops / peak),
-            "memory_gb": found.memory.quantity,
+            "memory_gb": found.memory.quantity, **less.metrics,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
         warnings=[*found.step.warnings, *found.warnings, *found.memory.advice],
-        why={**_why(found), **(more or {})},
+        why={**_why(found), **less.why, **(more or {})},
     )  # fmt: skip
 
 
