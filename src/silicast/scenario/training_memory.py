@@ -16,6 +16,7 @@ from silicast.distributed.memory import RankMemory, Rules, rows_memory
 from silicast.distributed.memory_kept import Style
 from silicast.distributed.memory_rows import Rows
 from silicast.distributed.memory_search import candidates_memory, remedies
+from silicast.distributed.partial_recompute import mixed_memory
 from silicast.distributed.step import chunk_bounds, schedule_of
 
 LOWEST, HIGHEST = 0.7, 1.5
@@ -50,10 +51,19 @@ def memory_of_one(found: TrainingStep, rank: Rank) -> RunMemory:
     return _memory(known, memory.total - known, usable, parts, found.recompute, memory.peak_node)
 
 
-def memory_of_many(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int) -> RunMemory:
-    """Of the rank of a pipeline that needs most."""
+def memory_of_many(
+    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int, again_share: float = 1.0
+) -> RunMemory:
+    """Of the rank of a pipeline that needs most.
+
+    Args:
+        again_share: of the layers, those that run again where the rank says all.
+    """
     own, plan = rank.deployment, rank.plan
     found = rank_memory(rank, micro_batches, optimizer, gradient_bits)
+    if again_share < 1.0:
+        without = rank_memory(rank, micro_batches, optimizer, gradient_bits, "none")
+        found = mixed_memory(without, found, again_share)
     most = int(found.total.argmax())
     names = (
         "weights", "gradients", "optimizer", "activations", "transient", "buffers",
@@ -74,8 +84,10 @@ def memory_of_many(rank: Rank, micro_batches: int, optimizer: str, gradient_bits
     return replace(kept, advice=(f"{kept.advice[0]}; {said}",))
 
 
-def rank_memory(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int) -> RankMemory:
-    """Memory of each pipeline rank."""
+def rank_memory(
+    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int, recompute: str = ""
+) -> RankMemory:
+    """Memory of each pipeline rank; ``recompute``: another than the rank's own."""
     own, plan = rank.deployment, rank.plan
     order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
     bounds = chunk_bounds(own.model.layers, order.placement.stages)
@@ -84,7 +96,9 @@ def rank_memory(rank: Rank, micro_batches: int, optimizer: str, gradient_bits: i
         own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, chunks=chunks,
         in_flight=[int(each) for each in order.peak()],
     )  # fmt: skip
-    return rows_memory(own.model, rows, _rules(rank, optimizer, gradient_bits, recompute_of(rank)))
+    return rows_memory(
+        own.model, rows, _rules(rank, optimizer, gradient_bits, recompute or recompute_of(rank))
+    )
 
 
 def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: Candidates) -> F64:

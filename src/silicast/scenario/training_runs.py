@@ -20,6 +20,7 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.prediction import Prediction
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.chunk import Rank
+from silicast.distributed.partial_recompute import least_share, mixed_step
 from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
@@ -33,6 +34,7 @@ from silicast.workload.eager import AttentionCode, Framework
 from silicast.workload.recomputation import Recompute
 
 DEFAULT_OPTIMIZER = "adamw"
+PARTLY = "{:.0%} of the layers run again in the backward pass, the least that fits"
 OPTIONS = ("attention", "context_exchange")
 """Options of engines that train."""
 PRODUCTS: Mapping[str, tuple[str, ...]] = {
@@ -55,6 +57,7 @@ class TrainingRun:
         one, many: the step of one device, or of several.
         optimizer: its update rule; overlap: what of the transfers is hidden.
         warnings: what was assumed.
+        again_share: of the layers, those that run again where ``recompute`` says full.
     """
 
     rank: Rank
@@ -64,6 +67,7 @@ class TrainingRun:
     many: DistributedStep | None
     overlap: Overlap
     warnings: tuple[str, ...]
+    again_share: float = 1.0
 
     @property
     def step(self) -> Prediction:
@@ -85,8 +89,10 @@ class TrainingRun:
         """Of the rank that needs most."""
         if self.one is not None:
             return memory_of_one(self.one, self.rank)
-        bits = self.overlap.gradient_bits
-        return memory_of_many(self.rank, self.batch.accumulation, self.optimizer, bits)
+        return memory_of_many(
+            self.rank, self.batch.accumulation, self.optimizer, self.overlap.gradient_bits,
+            self.again_share,
+        )  # fmt: skip
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -152,19 +158,31 @@ class Prepared:
                 again(rank, one.recompute), batch, self.optimizer, one, None, self.overlap,
                 self.warnings,
             )  # fmt: skip
-        rank = self._fitting(share)
+        rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        return TrainingRun(rank, batch, self.optimizer, None, many, self.overlap, self.warnings)
+        said = self.warnings
+        if 0.0 < again_share < 1.0:
+            kept = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
+            many = mixed_step(kept, many, again_share)
+            said = (*said, PARTLY.format(again_share))
+        return TrainingRun(rank, batch, self.optimizer, None, many, self.overlap, said, again_share)
 
-    def _fitting(self, micro_batches: int) -> Rank:
-        """The rank with the least recomputation that fits, or with what is stated."""
-        own, bits = self.rank.deployment, self.overlap.gradient_bits
+    def _fitting(self, micro_batches: int) -> tuple[Rank, float]:
+        """The rank with the least recomputation that fits, or with what is stated, and the share
+        of its layers that run again.
+        """
+        own, bits, plan = self.rank.deployment, self.overlap.gradient_bits, self.rank.plan
+        if self.recompute is not None:
+            return again(self.rank, self.recompute), 1.0
         usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
-        for each in (self.recompute,) if self.recompute is not None else LEAST_FIRST:
+        found = []
+        for each in LEAST_FIRST:
             rank = again(self.rank, each)
-            if rank_memory(rank, micro_batches, self.optimizer, bits).total.max() <= usable:
-                break
-        return rank
+            found.append(rank_memory(rank, micro_batches, self.optimizer, bits))
+            if each != "full" and found[-1].total.max() <= usable:
+                return rank, 1.0
+        layers = max(own.model.layers // plan.pp, 1)
+        return rank, min(least_share(found[0], found[-1], usable, layers), 1.0)
 
 
 def again(rank: Rank, recompute: Recompute) -> Rank:

@@ -26,10 +26,10 @@ def attention(family: str, library: str = "", *, ordered: bool = False, **change
 
 
 @pytest.mark.parametrize("device", ["A100", "H100", "B200"])
-def test_gradients_take_longer_than_their_operations_say(device: str) -> None:
+def test_gradients_take_longer_than_their_forward_kernel(device: str) -> None:
     forward = seconds(attention("attention_prefill"), device)
     backward = seconds(attention("attention_backward"), device)
-    assert 2.0 * forward < backward < 6.0 * forward
+    assert 1.5 * forward < backward < 6.0 * forward
 
 
 def test_width_of_values_counts() -> None:

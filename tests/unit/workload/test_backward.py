@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
+from silicast.kernels.implementation import implementation_for
 from silicast.workload.backward import Training, backward_graph, training_graph
 from silicast.workload.counting import op_flops
 from silicast.workload.decoder import build_graph
@@ -72,7 +73,10 @@ def test_rules_by_hand() -> None:
     assert kernels(passes("tanh")) == ["input"]
     assert kernels(passes("pow")) == ["power", "factor", "input"]
     assert kernels(Op.make("softmax", rows=64, cols=64)) == ["product", "input"]
-    assert kernels(Op.make("layernorm", FP32, tokens=64, hidden=64)) == ["input", "weight"]
+    assert kernels(Op.make("layernorm", Variant("fp32"), tokens=64, hidden=64)) == [
+        "input",
+        "weight",
+    ]
     assert kernels(Op.make("embedding", tokens=64, hidden=64, vocab=99)) == ["zeros", "weight"]
     assert kernels(Op.make("sampling", rows=1, vocab=99)) == []
 

@@ -175,7 +175,8 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
     answers = [answered(case) for case in chosen]
     found = []
     groups = {
-        "dense": ("dense", "scored"), "experts": ("experts", "scored"), "context": (None, "context"),
+        "dense": ("dense", "scored"), "experts": ("experts", "scored"),
+        "context": (None, "context"),
     }  # fmt: skip
     for metric, wanted in groups.items():
         rows = [
