@@ -278,6 +278,7 @@ class Engine(_Strict, frozen=True):
         kind: "serving" engines answer inference and serving, "training" ones training, "framework"
             is a bare framework.
         compiles: a compiler fuses a framework's operations.
+        fused_layers: layers are a training library's own, not those of the model's code.
         operators: library of a framework's own operators, where a processor runs them in the
             thread that calls them; "" = it is no framework.
         collectives: library that carries out its collectives.
@@ -305,6 +306,7 @@ class Engine(_Strict, frozen=True):
     collectives: str
     aliases: list[str] = []
     compiles: bool = False
+    fused_layers: bool = False
     operators: str = ""
     nvls: bool = True
     runs_on: list[str] = []

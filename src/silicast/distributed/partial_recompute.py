@@ -74,7 +74,7 @@ def _part(kept: Part | None, again: Part | None, share: float) -> Part:
 
     return replace(
         shown, exposed_ps=of("exposed_ps"), hidden_ps=of("hidden_ps"),
-        bound_ps=min(of("bound_ps"), of("exposed_ps")),
+        bound_ps=min(of("bound_ps"), of("exposed_ps")), children=(),
     )  # fmt: skip
 
 

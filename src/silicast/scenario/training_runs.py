@@ -31,11 +31,12 @@ from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.backward import Training
 from silicast.workload.eager import AttentionCode, Framework
+from silicast.workload.libraries import library_names
 from silicast.workload.recomputation import Recompute
 
 DEFAULT_OPTIMIZER = "adamw"
 PARTLY = "{:.0%} of the layers run again in the backward pass, the least that fits"
-OPTIONS = ("attention", "context_exchange")
+OPTIONS = ("attention", "attention_library", "context_exchange")
 """Options of engines that train."""
 PRODUCTS: Mapping[str, tuple[str, ...]] = {
     "q_proj": ("qkv", "q_b"), "k_proj": ("qkv", "kv_b"), "v_proj": ("qkv", "kv_b"),
@@ -237,7 +238,16 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
             f"unknown attention {attention!r:.40}", "engine.options.attention",
             ", ".join(get_args(AttentionCode)),
         )  # fmt: skip
-    return Framework(compiled=True, attention=attention, fused_layers=True), []
+    engine = deployment.engine
+    stated = str(options.get("attention_library", ""))
+    known = library_names().names
+    if stated and stated not in known:
+        raise unknown_name(
+            f"unknown library {stated!r:.40}", "engine.options.attention_library", ", ".join(known)
+        )
+    return Framework(
+        engine.compiles, attention, fused_layers=engine.fused_layers, attention_library=stated
+    ), []
 
 
 def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:

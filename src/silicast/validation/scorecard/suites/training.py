@@ -37,6 +37,8 @@ _SOURCES = {
     "MooreThreads/SimuMax B200 release v1.2": "SimuMax",
 }
 _ENGINES = {"MosaicML": "fsdp", "Megatron-Bridge": "megatron-bridge"}
+ATTENTION = "triton"
+"""Of MosaicML's configurations of 2023."""
 _OLD = ("SC21", "Korthikanti", "MT-NLG")
 """Before fused attention."""
 
@@ -141,6 +143,8 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     engine: dict[str, Any] = {"name": _ENGINES.get(source, "megatron")}
     if source in _OLD:
         engine["options"] = {"attention": "math"}
+    if source == "MosaicML":
+        engine["options"] = {"attention_library": ATTENTION}
     precision: dict[str, Any] = {"weights": "fp16" if row["precision_family"] == "fp16" else "bf16"}
     recipe = _RECIPES.get(row["precision"].lower()) or _RECIPES.get(row["precision_family"])
     if recipe is not None:
