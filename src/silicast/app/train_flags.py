@@ -121,7 +121,8 @@ class TrainLosses:
             for field, flag in flags.items():
                 if given and field not in given:
                     raise SilicastError(
-                        "is missing", field=flag, hint=f"{', '.join(given)} of {name} need it"
+                        f"is missing: {', '.join(given)} of {name} means nothing without it",
+                        field=flag,
                     )
             found |= {name: given} if given else {}
         return found

@@ -18,7 +18,7 @@ _MESSAGES = ("activations", "gradients", "gradients", "gradients")
 
 
 def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
-    """Slices and arrows of one plan, each named by its micro-batch, for :mod:`silicast.report.trace`.
+    """Slices and arrows of one plan, named by micro-batch, for :mod:`silicast.report.trace`.
 
     Args:
         times: in whole picoseconds, or in seconds.

@@ -170,6 +170,7 @@ class MicroBatches:
 
     @staticmethod
     def of(rank: Rank, overlap: Overlap) -> MicroBatches:
+        """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
