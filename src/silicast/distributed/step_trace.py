@@ -19,10 +19,17 @@ def trace_alone(found: TrainingStep, micro_batches: int) -> Trace:
 
 
 def trace_step(
-    found: DistributedStep, rank: Rank, micro_batches: int, overlap: Overlap = Overlap()
+    found: DistributedStep,
+    rank: Rank,
+    micro_batches: int,
+    overlap: Overlap = Overlap(),
+    again_share: float = 1.0,
 ) -> Trace:
     """One track a rank of a pipeline, with arrows for what it sends; of a single stage the kernels
     of one device, collectives on streams of their own: the first micro-batches and the last.
+
+    Args:
+        again_share: of the layers, those that run again; kernels are drawn as if all did.
     """
     if found.run is not None:
         return _pipeline(found)
@@ -30,7 +37,10 @@ def trace_step(
     each = [kind for kind, count in kinds for _ in range(min(count, MOST_PASSES))]
     shown = each if len(each) <= MOST_PASSES else [*each[: MOST_PASSES - 1], each[-1]]
     passes = [predict_chunk(rank, *found.bounds[0], kind) for kind in shown]
-    return trace_training_step(passes, found.update, found.step.part.exposed_ps, micro_batches)
+    trace = trace_training_step(passes, found.update, found.step.part.exposed_ps, micro_batches)
+    if again_share == 1.0:
+        return trace
+    return replace(trace, about={**trace.about, "share_of_layers_run_again": again_share})
 
 
 def _pipeline(found: DistributedStep) -> Trace:

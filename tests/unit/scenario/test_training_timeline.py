@@ -72,3 +72,26 @@ def test_a_step_of_few_micro_batches_is_there_whole(zero: int) -> None:
     trace, step_ps = traced(8 * 2, zero=zero)
     assert trace.total_ps == step_ps
     assert "micro_batches" not in trace.about
+
+
+@pytest.mark.parametrize("parallel", [{"tp": 2}, {"pp": 4}])
+def test_where_some_layers_run_again_the_timeline_is_that_of_the_step(
+    parallel: dict[str, Any],
+) -> None:
+    asked = decode({
+        "format": 1, "task": "training", "model": "Llama-3-8B", "device": "H100",
+        "parallel": parallel, "cluster": {"gpus": 8},
+        "workload": {"seq_len": 8192, "micro_batch": 2, "global_batch": 24},
+    })  # fmt: skip
+    found = run_of(asked)
+    assert 0.0 < found.again_share < 1.0
+    trace = answerer_for("training").trace(asked)
+    check_trace(trace_document(trace))
+    if "pp" in parallel:
+        assert found.many is not None
+        assert found.many.run is not None
+        ends = max(one.end_ps for one in trace.slices)
+        assert ends == trace.total_ps == found.step.part.exposed_ps
+        assert found.many.run.makespan < trace.total_ps
+    else:
+        assert trace.about["share_of_layers_run_again"] == found.again_share

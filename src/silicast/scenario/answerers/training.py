@@ -43,7 +43,7 @@ class TrainingAnswerer(Answerer):
         found = run_of(scenario)
         count = found.batch.accumulation
         if found.many is not None:
-            return trace_step(found.many, found.rank, count, found.overlap)
+            return trace_step(found.many, found.rank, count, found.overlap, found.again_share)
         assert found.one is not None
         return trace_alone(found.one, count)
 
