@@ -29,8 +29,9 @@ FILES = sorted(path.name for path in FOLDER.glob("*.toml") if path.name != "mani
 ANSWERED = (
     *("i1_1.toml", "i1_2.toml", "i1_3.toml"),
     *("i4_1.toml", "i4_1_mps.toml", "i4_1_mig.toml"),
+    "x4.toml",
 )
-"""What must be answered: dense models on one node, and models that share a device."""
+"""What must be answered: dense models on a node, models that share a device, a run with failures."""
 MOST_REQUESTS = 300
 """Of a scenario here; as many as a file asks for take minutes."""
 
@@ -60,7 +61,8 @@ def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
         assert len(reply.error.message) > 10
     else:
         assert_sound(reply)
-        assert load(FOLDER / name).raw.task in ("inference", "serving", "capacity")
+        task = load(FOLDER / name).raw.task
+        assert task in ("inference", "serving", "capacity", "training", "plan")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.startswith("i4_1")])

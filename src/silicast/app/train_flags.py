@@ -7,6 +7,8 @@ from typing import Any, final
 
 from cyclopts import Parameter
 
+from silicast.core.errors import SilicastError
+
 
 @final
 @Parameter(name="*")
@@ -72,7 +74,63 @@ class TrainDegrees:
     recompute: str | None = None
 
 
-def training_scenario(asked: TrainFlags, degrees: TrainDegrees) -> dict[str, Any]:
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainLosses:
+    """Failures and slow devices; without any, a run is taken to go through.
+
+    Attributes:
+        mtbf_hours: of one device, between failures.
+        checkpoint_s: for which writing a checkpoint holds up the run.
+        checkpoint_interval_s: between two checkpoints; left out, the best.
+        restart_s: from a failure until the run goes on.
+        slow_fraction: share of the devices that are slower.
+        slow_factor: how many times as long they take.
+    """
+
+    mtbf_hours: float | None = None
+    checkpoint_s: float | None = None
+    checkpoint_interval_s: float | None = None
+    restart_s: float | None = None
+    slow_fraction: float | None = None
+    slow_factor: float | None = None
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Of a scenario's cluster.
+
+        >>> TrainLosses(mtbf_hours=50000, checkpoint_s=30).tables
+        {'failures': {'mtbf_hours_per_gpu': 50000, 'checkpoint_s': 30}}
+
+        Raises:
+            SilicastError: a flag is given without the one that it needs.
+        """
+        failures = {
+            "mtbf_hours_per_gpu": self.mtbf_hours, "checkpoint_s": self.checkpoint_s,
+            "checkpoint_interval_s": self.checkpoint_interval_s, "restart_s": self.restart_s,
+        }  # fmt: skip
+        slow = {"fraction": self.slow_fraction, "slowdown": self.slow_factor}
+        needs = {
+            "failures": (failures, {"mtbf_hours_per_gpu": "--mtbf-hours"}),
+            "slow_gpus": (slow, {"fraction": "--slow-fraction", "slowdown": "--slow-factor"}),
+        }
+        found = {}
+        for name, (table, flags) in needs.items():
+            given = {field: value for field, value in table.items() if value is not None}
+            for field, flag in flags.items():
+                if given and field not in given:
+                    raise SilicastError(
+                        f"is missing: {', '.join(given)} of {name} means nothing without it",
+                        field=flag,
+                    )
+            found |= {name: given} if given else {}
+        return found
+
+
+def training_scenario(
+    asked: TrainFlags, degrees: TrainDegrees, losses: TrainLosses | None = None
+) -> dict[str, Any]:
     """The scenario that the flags stand for: task ``training`` with degrees, else ``plan``.
 
     >>> asked = TrainFlags(model="Llama-3-8B", device="h100", gpus=8)
@@ -92,7 +150,7 @@ def training_scenario(asked: TrainFlags, degrees: TrainDegrees) -> dict[str, Any
         "recompute": degrees.recompute,
     }  # fmt: skip
     work = {name: value for name, value in given.items() if value is not None}
-    cluster: dict[str, Any] = {"gpus": asked.gpus}
+    cluster: dict[str, Any] = {"gpus": asked.gpus, **(losses.tables if losses else {})}
     if asked.network is not None:
         cluster["inter_node"] = asked.network
     if asked.gpus_per_node is not None:

@@ -45,7 +45,6 @@ from silicast.composition.trace_events import (
     sizes,
     stream_name,
 )
-from silicast.composition.training_step import TrainingStep
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import to_picoseconds
 from silicast.kernels.power import limits
@@ -277,23 +276,23 @@ def _alive(found: ProgramPass) -> list[Sample]:
     ]
 
 
-def trace_training_step(found: TrainingStep, passes: int) -> Trace:
-    """The first micro-batches of a step, and the update.
+def trace_training_step(
+    passes: Sequence[ProgramPass], update: ProgramPass, step_ps: int, micro_batches: int
+) -> Trace:
+    """Some micro-batches of a step one after the other, and the update.
 
     Args:
-        passes: of the step.
+        passes: of these micro-batches; of the step there are ``micro_batches``.
+        step_ps: what the whole step takes.
     """
     whole = Drawn([], [], [], 0)
-    count = min(passes, MOST_PASSES)
-    for _ in range(count):
-        whole = whole.then(_pass(found.micro, whole.end_ps))
-    machine = found.micro.model.machine
-    whole = whole.then(_pass(found.update, whole.end_ps))
-    about = {"step_time_s": found.step.part.exposed_ps / 1e12}
-    if count < passes:
-        about |= {"micro_batches": passes, "micro_batches_shown": count}
+    for each in (*passes, update):
+        whole = whole.then(_pass(each, whole.end_ps))
+    about: dict[str, Any] = {"step_time_s": step_ps / 1e12}
+    if len(passes) < micro_batches:
+        about |= {"micro_batches": micro_batches, "micro_batches_shown": len(passes)}
     return Trace(
-        f"{machine.device.name}: training step",
+        f"{passes[0].model.machine.device.name}: training step",
         tuple(whole.slices),
         tuple(whole.arrows),
         tuple(whole.samples),

@@ -47,10 +47,11 @@ class Slice:
 @final
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From a launch to the kernel that it launched."""
+    """From a launch to the kernel that it launched, or a message; ``name`` says what it is."""
 
     source: Slice
     target: Slice
+    name: str = "launch"
 
 
 @final

@@ -14,6 +14,7 @@ import numpy as np
 
 from silicast.core.prediction import ErrorFactors, Part, Prediction, said_by
 from silicast.distributed.memory import RankMemory
+from silicast.distributed.pipeline import Durations, pipeline_times
 from silicast.distributed.step import DistributedStep
 
 
@@ -23,7 +24,12 @@ def mixed_step(kept: DistributedStep, again: DistributedStep, share: float) -> D
     Args:
         kept: nothing runs again; again: all layers do.
     """
-    return replace(again, step=_mixed(kept.step, again.step, share))
+    run = again.run
+    if run is not None and kept.run is not None:
+        each = (1.0 - share) * kept.run.durations.each + share * run.durations.each
+        durations = Durations(each.astype(run.durations.each.dtype))
+        run = pipeline_times(run.order, durations, run.transfer)
+    return replace(again, step=_mixed(kept.step, again.step, share), run=run)
 
 
 def mixed_memory(kept: RankMemory, again: RankMemory, share: float) -> RankMemory:
@@ -79,13 +85,16 @@ def _part(kept: Part | None, again: Part | None, share: float) -> Part:
 
 
 def _children(kept: Part | None, again: Part | None, share: float) -> Sequence[Part]:
-    own = {part.name: part for part in (kept.children if kept is not None else ())}
-    other = {part.name: part for part in (again.children if again is not None else ())}
-    if not own and not other:
+    """Parts of both, those of one name in their order."""
+    own, other = _numbered(kept), _numbered(again)
+    if bool(own) != bool(other):  # only one is told apart: the whole in proportion
         return ()
-    unique = len(own) == len(kept.children if kept else ()) and len(other) == len(
-        again.children if again else ()
-    )
-    if not unique or bool(own) != bool(other):  # told apart by nothing: the whole in proportion
-        return ()
-    return [_part(own.get(name), other.get(name), share) for name in {**own, **other}]
+    return [_part(own.get(key), other.get(key), share) for key in {**own, **other}]
+
+
+def _numbered(part: Part | None) -> dict[tuple[str, int], Part]:
+    found: dict[tuple[str, int], Part] = {}
+    for each in part.children if part is not None else ():
+        number = sum(name == each.name for name, _ in found)
+        found[each.name, number] = each
+    return found

@@ -10,13 +10,15 @@ from silicast.composition.trace_events import Arrow, Slice, Trace, Track
 from silicast.core.numerics import I64
 from silicast.distributed.dependencies import producers
 from silicast.distributed.pipeline import PipelineTimes
-from silicast.distributed.schedules.order import KINDS
+from silicast.distributed.schedules.order import KINDS, Order
 
 PICOSECONDS = 1e12
+_MESSAGES = ("activations", "gradients", "gradients", "gradients")
+"""What an action of each kind receives from another rank."""
 
 
 def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
-    """Slices and arrows of one plan, for :mod:`silicast.report.trace`.
+    """Slices and arrows of one plan, named by micro-batch, for :mod:`silicast.report.trace`.
 
     Args:
         times: in whole picoseconds, or in seconds.
@@ -31,9 +33,9 @@ def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
         if second[i]:  # drawn with the one before it
             slices.append(slices[-1])
             continue
-        name = f"{KINDS[order.kind[i]]} {order.micro_batch[i]}"
+        name = _name(order, i)
         if order.together[i]:
-            name = f"{name} | {KINDS[order.kind[i + 1]]} {order.micro_batch[i + 1]}"
+            name = f"{name} | {_name(order, i + 1)}"
         about: dict[str, Any] = {
             "micro_batch": int(order.micro_batch[i]), "chunk": int(order.chunk[i]),
             "stage": int(order.stage[i]),
@@ -41,12 +43,17 @@ def pipeline_trace(times: PipelineTimes, title: str = "pipeline") -> Trace:
         slices.append(Slice(tracks[rank], name, int(start[i]), int(end[i]), about))
     sources = producers(order)
     arrows = [
-        Arrow(slices[source], slices[i])
+        Arrow(slices[source], slices[i], f"{_MESSAGES[order.kind[i]]} {order.micro_batch[i]}")
         for i, source in enumerate(sources.tolist())
         if source >= 0 and order.rank[source] != order.rank[i]
     ]
     drawn = tuple(each for each, behind in zip(slices, second.tolist(), strict=True) if not behind)
     return Trace(title, drawn, tuple(arrows), (), int(end.max()))
+
+
+def _name(order: Order, action: int) -> str:
+    name = f"{KINDS[order.kind[action]]} {order.micro_batch[action]}"
+    return f"{name} of chunk {order.chunk[action]}" if order.placement.chunks > 1 else name
 
 
 def _picoseconds(values: Any) -> I64:

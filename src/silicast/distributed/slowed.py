@@ -58,4 +58,5 @@ def _relative(found: DistributedStep | None, ranks: F64) -> F64:
         updated = found.update.total.part.exposed_ps * (some.max(axis=0) - 1.0)
         later[first : first + _AT_ONCE] = ends - float(run.makespan) + updated
     relative: F64 = 1.0 + np.maximum(later, 0.0) / total
-    return relative[place.reshape(-1)]
+    whole: F64 = relative[place.reshape(-1)]
+    return whole

@@ -148,7 +148,7 @@ def predict_step(
     order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
     bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
     update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
-    kinds = _Kinds.of(rank, overlap)
+    kinds = MicroBatches.of(rank, overlap)
     passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
@@ -161,7 +161,7 @@ def predict_step(
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Kinds:
+class MicroBatches:
     """What the first micro-batch of a step exchanges, those between, and the last one."""
 
     first: Exchanges
@@ -169,33 +169,37 @@ class _Kinds:
     last: Exchanges
 
     @staticmethod
-    def of(rank: Rank, overlap: Overlap) -> _Kinds:
+    def of(rank: Rank, overlap: Overlap) -> MicroBatches:
+        """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
-            return _Kinds(always, always, always)
+            return MicroBatches(always, always, always)
         gathers = rank.plan.zero > 0 and overlap.weights
-        return _Kinds(
+        return MicroBatches(
             replace(between, gathers_forward=gathers), between,
             replace(between, sums=overlap.gradients),
         )  # fmt: skip
 
+    def in_order(self, micro_batches: int) -> list[tuple[Exchanges, int]]:
+        """Those of the micro-batches of a step, each with how many follow each other alike."""
+        if micro_batches == 1:
+            return [(replace(self.last, gathers_forward=self.first.gathers_forward), 1)]
+        runs: list[tuple[Exchanges, int]] = []
+        for kind, count in ((self.first, 1), (self.between, micro_batches - 2), (self.last, 1)):
+            if runs and runs[-1][0] == kind:
+                runs[-1] = (kind, runs[-1][1] + count)
+            elif count:
+                runs.append((kind, count))
+        return runs
+
 
 def _one_stage(
-    rank: Rank, bounds: tuple[int, int], kinds: _Kinds, micro_batches: int
+    rank: Rank, bounds: tuple[int, int], kinds: MicroBatches, micro_batches: int
 ) -> Prediction:
     """All micro-batches of a device that holds all layers."""
-    if micro_batches == 1:
-        both = replace(kinds.last, gathers_forward=kinds.first.gathers_forward)
-        return predict_chunk(rank, *bounds, both).total
-    runs: list[tuple[Exchanges, int]] = []
-    for kind, count in ((kinds.first, 1), (kinds.between, micro_batches - 2), (kinds.last, 1)):
-        if runs and runs[-1][0] == kind:
-            runs[-1] = (kind, runs[-1][1] + count)
-        elif count:
-            runs.append((kind, count))
     found = []
-    for kind, count in runs:
+    for kind, count in kinds.in_order(micro_batches):
         one = predict_chunk(rank, *bounds, kind).total
         found.append(replace(one, part=repeated(one.part, count)))
     return found[0] if len(found) == 1 else _joined(found, "micro_batches")
@@ -211,7 +215,7 @@ class _Pipeline:
         order: Order,
         bounds: tuple[tuple[int, int], ...],
         passes: tuple[ProgramPass, ...],
-        kinds: _Kinds,
+        kinds: MicroBatches,
         update: ProgramPass,
         overlap: Overlap,
     ) -> None:

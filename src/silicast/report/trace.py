@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from silicast.composition.trace_events import COMMUNICATION, HOST, Slice, Span, Trace, Track
+from silicast.composition.trace_events import COMMUNICATION, HOST, Arrow, Slice, Span, Trace, Track
 from silicast.core.errors import SilicastError
 
 Event = dict[str, Any]
@@ -44,8 +44,8 @@ def trace_document(trace: Trace) -> dict[str, Any]:
     )  # fmt: skip
     events += [_slice(trace.slices[i], processes, threads) for i in order]
     for number, arrow in enumerate(trace.arrows, start=1):
-        events.append(_flow("s", number, arrow.source, processes, threads))
-        events.append({**_flow("f", number, arrow.target, processes, threads), "bp": "e"})
+        events.append(_flow("s", number, arrow, arrow.source, processes, threads))
+        events.append({**_flow("f", number, arrow, arrow.target, processes, threads), "bp": "e"})
     for sample in trace.samples:
         events.append(
             {
@@ -138,10 +138,15 @@ def _slice(each: Slice, processes: Mapping[str, int], threads: Mapping[Track, in
 
 
 def _flow(
-    phase: str, number: int, at: Slice, processes: Mapping[str, int], threads: Mapping[Track, int]
+    phase: str,
+    number: int,
+    arrow: Arrow,
+    at: Slice,
+    processes: Mapping[str, int],
+    threads: Mapping[Track, int],
 ) -> Event:
     return {
-        "ph": phase, "name": "launch", "cat": "launch", "id": number,
+        "ph": phase, "name": arrow.name, "cat": arrow.name.partition(" ")[0], "id": number,
         "pid": processes[at.track.process], "tid": threads[at.track],
         "ts": microseconds(nanoseconds(at.start_ps)),
     }  # fmt: skip

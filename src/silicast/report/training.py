@@ -104,15 +104,31 @@ def tokens_of(text: str) -> float:
 def whole_run(answer: Mapping[str, Any], tokens: float, price: float | None) -> str:
     """Days, device hours and cost of a whole run."""
     gpus = int(answer["why"]["deployment"]["devices"])
-    rate = answer["metrics"]["tokens_per_s_per_gpu"]
-    days = {name: tokens / (float(rate[name]) * gpus) / _DAY for name in ("estimate", "p05", "p95")}
+    rates, failing = _rates(answer["metrics"], gpus)
+    days = {name: tokens / rate / _DAY for name, rate in rates.items() if rate}
+    if len(days) < len(rates):
+        return f"{tokens:.3g} tokens are never reached {failing}"
     hours = days["estimate"] * _DAY / _HOUR * gpus
     text = (
         f"{tokens:.3g} tokens take {rounded(days['estimate'])} days (90 %: "
-        f"{rounded(days['p95'])} to {rounded(days['p05'])}) without failures: "
+        f"{rounded(days['p95'])} to {rounded(days['p05'])}) {failing}: "
         f"{hours:,.0f} device hours"
     )
     return text if price is None else f"{text}, {hours * price:,.0f} at {price:g} an hour"
+
+
+def _rates(metrics: Mapping[str, Any], gpus: int) -> tuple[dict[str, float], str]:
+    """Tokens a second of all devices with what was stated of failures, and words for it."""
+    names = ("estimate", "p05", "p95")
+    if found := metrics.get("tokens_per_s_with_failures"):
+        return {name: float(found[name]) for name in names}, "with failures"
+    rate, slowed = metrics["tokens_per_s_per_gpu"], metrics.get("step_time_slowed_s")
+    if slowed is None:
+        return {name: float(rate[name]) * gpus for name in names}, "without failures"
+    work = float(rate["estimate"]) * float(metrics["step_time_s"]["estimate"]) * gpus
+    ends = {"estimate": "estimate", "p05": "p95", "p95": "p05"}
+    found = {name: work / float(slowed[ends[name]]) for name in names}
+    return found, "with slow devices, without failures"
 
 
 def candidates_table(

@@ -149,6 +149,7 @@ def test_recomputation_is_the_least_that_fits() -> None:
     [
         ({"micro_batch": 3}, "does not divide"),
         ({"task": "lora"}, "lora: is missing"),
+        ({"recompute": "selective:mpl"}, "unknown recomputation"),
         ({"optimizer": "lamb"}, "lamb"),
     ],
 )

@@ -7,15 +7,18 @@ from typing import Any
 from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
-from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
+from silicast.app.trace_file import TraceFile, write_trace
+from silicast.app.train_flags import TrainDegrees, TrainFlags, TrainLosses, training_scenario
 
 
 def train(
     asked: TrainFlags,
     degrees: TrainDegrees | None = None,
+    losses: TrainLosses | None = None,
     *,
     tokens: str | None = None,
     price: float | None = None,
+    trace: TraceFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -25,16 +28,19 @@ def train(
     Args:
         tokens: to train on in all (15T, 300B): says how many days, and what it costs.
         price: of one device for an hour, for --tokens.
+        trace: file for the step's timeline, for ui.perfetto.dev; needs degrees.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     plan = degrees or TrainDegrees()
-    scenario = with_calibrations(training_scenario(asked, plan), calibration)
+    scenario = with_calibrations(training_scenario(asked, plan, losses), calibration)
 
     from silicast.report.training import training_report
 
     reply = _searched(scenario) if scenario["task"] == "plan" else predicted(scenario)
+
+    write_trace(scenario, trace)
 
     def report(answer: dict[str, Any]) -> Any:
         return training_report(scenario, answer, tokens, price)

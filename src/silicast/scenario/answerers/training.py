@@ -10,7 +10,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
 from silicast.kernels.formats import with_format
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import description
 from silicast.scenario.measured import calibrated_by
@@ -35,13 +35,17 @@ class TrainingAnswerer(Answerer):
         return answer_of(scenario, run_of(scenario), bound_only=scenario.raw.tier == "bound")
 
     def trace(self, scenario: Scenario) -> Trace:
-        """See :class:`~silicast.scenario.answerer.Answerer`: some micro-batches, the update."""
-        from silicast.composition.trace import trace_training_step
+        """See :class:`~silicast.scenario.answerer.Answerer`: the ranks of a pipeline, or some
+        micro-batches of one device, and the update.
+        """
+        from silicast.distributed.step_trace import trace_alone, trace_step
 
         found = run_of(scenario)
-        if found.one is None:
-            raise not_yet("a timeline of training on several devices", "parallel")
-        return trace_training_step(found.one, found.batch.accumulation)
+        count = found.batch.accumulation
+        if found.many is not None:
+            return trace_step(found.many, found.rank, count, found.overlap, found.again_share)
+        assert found.one is not None
+        return trace_alone(found.one, count)
 
 
 def answer_of(
