@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python -m benchmarks.speed_training
 
-Writes benchmarks/results/speed_training.json. Each case runs in a process of its own; "first" is the
-first time in that process, "warm" the best of some more.
+Writes benchmarks/results/speed_training.json. Each case runs in a process of its own; "first" is
+the first time in that process, "warm" the best of some more.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def plans() -> dict[str, float]:
     from silicast.scenario.decode import decode
     from silicast.scenario.training_memory import needed_bytes
     from silicast.scenario.training_runs import prepared
+    from silicast.scenario.workloads import PlanWorkload
 
     tree = {**GPT3, "model": "Llama-3-8B", "device": "H100", "cluster": {"gpus": 4096}}
     tree["workload"] = {
         "objective": "step_time", "training": {"seq_len": 32768, "global_batch": 4096},
     }  # fmt: skip
     scenario = decode(tree)
-    asked = prepared(scenario, scenario.workload.training)  # type: ignore[union-attr]
+    assert isinstance(scenario.workload, PlanWorkload)
+    assert scenario.workload.training is not None
+    asked = prepared(scenario, scenario.workload.training)
     model = asked.rank.deployment.model
 
     def legal() -> Any:

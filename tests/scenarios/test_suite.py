@@ -26,12 +26,13 @@ IDS = [
 ]
 MANIFEST: dict[str, Any] = tomllib.loads((FOLDER / "manifest.toml").read_text(encoding="utf-8"))
 FILES = sorted(path.name for path in FOLDER.glob("*.toml") if path.name != "manifest.toml")
+TRAINING = tuple(name for name in FILES if name.startswith(("t1", "t2", "t3", "t4", "x3", "n9")))
 ANSWERED = (
     *("i1_1.toml", "i1_2.toml", "i1_3.toml"),
     *("i4_1.toml", "i4_1_mps.toml", "i4_1_mig.toml"),
-    "x4.toml",
-)
-"""What must be answered: dense models on a node, models that share a device, a run with failures."""
+    *TRAINING, "x4.toml",
+)  # fmt: skip
+"""What must be answered: dense models on a node, models that share a device, training."""
 MOST_REQUESTS = 300
 """Of a scenario here; as many as a file asks for take minutes."""
 

@@ -115,7 +115,7 @@ class TrainLosses:
             "failures": (failures, {"mtbf_hours_per_gpu": "--mtbf-hours"}),
             "slow_gpus": (slow, {"fraction": "--slow-fraction", "slowdown": "--slow-factor"}),
         }
-        found = {}
+        found: dict[str, Any] = {}
         for name, (table, flags) in needs.items():
             given = {field: value for field, value in table.items() if value is not None}
             for field, flag in flags.items():
