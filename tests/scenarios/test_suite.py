@@ -31,7 +31,7 @@ ANSWERED = (
     *("i4_1.toml", "i4_1_mps.toml", "i4_1_mig.toml"),
     "x4.toml",
 )
-"""What must be answered: dense models on a node, models that share a device, a run with failures."""
+"""What must be answered: dense models on one node, models that share a device, failures."""
 MOST_REQUESTS = 300
 """Of a scenario here; as many as a file asks for take minutes."""
 
