@@ -46,7 +46,8 @@ def _relative(found: DistributedStep | None, ranks: F64) -> F64:
     messages between stages and sums of gradients do not.
     """
     if found is None or found.run is None:
-        return ranks[0]
+        alone: F64 = ranks[0]
+        return alone
     drawn, place = np.unique(ranks, axis=1, return_inverse=True)
     run, total = found.run, found.step.part.exposed_ps
     later = np.empty(drawn.shape[1])
