@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -108,7 +109,7 @@ def predict_training_step(
     precision = deployment.precision
     assert chosen.training is not None
     return TrainingStep(
-        step=_step(found, update.total, batch.accumulation, precision.hidden),
+        step=_step(found, update.total, batch.accumulation, deployment),
         memory=memory,
         recompute=chosen.training.recompute,
         model_flops=model_flops(deployment.model, batch),
@@ -192,10 +193,12 @@ def model_flops(model: ModelConfig, batch: Batch) -> int:
     return 3 * batch.accumulation * forward
 
 
-def _step(found: ProgramPass, update: Prediction, accumulation: int, dtype: str) -> Prediction:
+def _step(
+    found: ProgramPass, update: Prediction, accumulation: int, deployment: Deployment
+) -> Prediction:
     """``accumulation`` passes and one update."""
     passes = replace(found.total, part=repeated(found.total.part, accumulation))
-    return unmeasured_backward(with_update(passes, update, "step"), dtype)
+    return unmeasured_training(with_update(passes, update, "step"), deployment)
 
 
 def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction:
@@ -212,11 +215,26 @@ def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction
     )
 
 
-def unmeasured_backward(found: Prediction, dtype: str) -> Prediction:
+def unmeasured_training(found: Prediction, deployment: Deployment) -> Prediction:
+    """Of a step of a model: see :func:`unmeasured_backward`."""
+    experts = deployment.model.moe is not None
+    return unmeasured_backward(
+        found, deployment.precision.hidden, deployment.device.architecture, experts=experts
+    )
+
+
+def unmeasured_backward(
+    found: Prediction, dtype: str, architecture: str, *, experts: bool = False
+) -> Prediction:
     """Of a pass that trains: wider where not all backward kernels of its format were measured."""
     if dtype == "fp32":
         return found
+    judged = load_physics("training").default
     spread = load_physics("composition").default["training_log_sd"]
+    if load_physics("attention_backward").is_measured(architecture):
+        spread = judged["measured_log_sd"]
+    if experts:
+        spread = math.hypot(spread, judged["experts_log_sd"])
 
     def wider(error: ErrorFactors) -> ErrorFactors:
         return replace(error, loadings={**error.loadings, "training": spread})

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.program import ProgramPass, predict_program
-from silicast.composition.training_step import repeated, unmeasured_backward, update_graph
+from silicast.composition.training_step import repeated, unmeasured_training, update_graph
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
@@ -154,7 +154,7 @@ def predict_step(
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
         whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
         step = _joined((whole, update.total), "step")
-        step = unmeasured_backward(step, rank.deployment.precision.hidden)
+        step = unmeasured_training(step, rank.deployment)
         return DistributedStep(step, bounds, passes, update, order, None, 0)
     return _Pipeline(rank, order, bounds, passes, kinds, update, overlap).step()
 
@@ -289,7 +289,7 @@ class _Pipeline:
             if ps
         ]
         step = _joined((work, *rest, self.update.total), "step")
-        step = unmeasured_backward(step, self.rank.deployment.precision.hidden)
+        step = unmeasured_training(step, self.rank.deployment)
         return DistributedStep(
             step, self.bounds, self.passes, self.update, order, run, limits,
             schedule_of(self.rank).name,
