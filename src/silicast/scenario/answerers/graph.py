@@ -159,8 +159,9 @@ def _trained(
     if rule is not None:
         update = predict_program(deployment.machine, update_graph(deployment, rule))
         total = with_update(total, update.total, "e2e")
-    directions["backward"] = unmeasured_backward(directions["backward"], products, architecture)
-    total = unmeasured_backward(total, products, architecture)
+    board = deployment.device.architecture
+    directions["backward"] = unmeasured_backward(directions["backward"], products, board)
+    total = unmeasured_backward(total, products, board)
     held = state_bytes(deployment, rule)
     return replace(found, total=total, directions=directions, state_bytes=held), update
 
