@@ -106,7 +106,6 @@ def predict_training_step(
     chosen, memory = _fitting(deployment, batch, optimizer, recompute, framework or usual)
     found = predict_framework_pass(deployment, batch.micro_batch, batch.seq_len, chosen)
     update = predict_program(deployment.machine, update_graph(deployment, optimizer))
-    precision = deployment.precision
     assert chosen.training is not None
     return TrainingStep(
         step=_step(found, update.total, batch.accumulation, deployment),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from silicast.validation.scorecard.model_suite import Case, answered, score_cases
+from silicast.validation.scorecard.model_suite import NAN, Case, answered, score_cases
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import Scored, Suite
 from silicast.validation.scorecard.tables import csv_records, read_records
@@ -100,7 +100,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
         return None
     single = source == "MosaicML" and row["n_gpus"] == _NODE
     micro = int(row["micro_batch"] or 1)
-    peers: dict[str, float] = {}
+    peers = {"Calculon": NAN, "SimuMax": NAN}
     if calculon is not None and calculon.get("pred_s"):
         peers["Calculon"] = float(calculon["pred_s"])
     simumax = [r["value"] for r in rows if r["metric"].startswith("peer_pred_step")]
@@ -116,7 +116,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
             "gpus": _band(int(row["n_gpus"])), "format": row["precision_family"],
             "recompute": row["recompute"] or "not stated", "name": row["config_id"],
         },
-        peers={"step_time_s": peers} if peers else {},
+        peers={"step_time_s": peers},
     )  # fmt: skip
 
 
@@ -189,22 +189,15 @@ def _score(data: Path, limit: int | None) -> list[Scored]:
             if wanted[0] in (None, case.labels["model"]) and case.labels["split"] == wanted[1]
         ]
         if rows:
-            own = [_named(chosen[n], metric) for n in rows]
-            told = [_renamed(answers[n], metric) for n in rows]
-            found.append(score_cases(f"{metric}_step_time_s", own, told))
+            own = [replace(chosen[n], labels=_shown(chosen[n].labels)) for n in rows]
+            told = [answers[n] for n in rows]
+            found.append(score_cases(f"{metric}_step_time_s", own, told, of="step_time_s"))
     return found
 
 
-def _named(case: Case, metric: str) -> Case:
-    """The case with its step time under the name of a group of rows."""
-    return replace(
-        case, measured=_renamed(case.measured, metric), peers=_renamed(case.peers, metric),
-        labels={name: case.labels[name] for name in _SHOWN},
-    )  # fmt: skip
-
-
-def _renamed(values: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    return {f"{metric}_{name}": value for name, value in values.items() if name == "step_time_s"}
+def _shown(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels to report by."""
+    return {name: labels[name] for name in _SHOWN}
 
 
 _SHOWN = ("source", "device", "format", "gpus", "recompute")
