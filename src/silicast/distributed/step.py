@@ -172,6 +172,8 @@ class MicroBatches:
     def of(rank: Rank, overlap: Overlap) -> MicroBatches:
         """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
+        if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
+            return _Kinds(between, between, between)
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
             return MicroBatches(always, always, always)
