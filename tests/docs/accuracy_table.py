@@ -135,7 +135,7 @@ def _results() -> list[dict[str, Any]]:
 
 def _row(suite: str, metric: dict[str, Any]) -> list[str]:
     ours, others = metric["silicast"], metric["others"]
-    peers = {n: others[n] for n in metric["peers"]}
+    peers = {n: others[n] for n in metric["peers"] if "mean_ape_where_answered" in others[n]}
     best = min(peers, key=lambda name: float(peers[name]["mean_ape_where_answered"]), default="")
     noise = metric.get("noise_floor_pct", {}).get("mean")
     return [

@@ -173,7 +173,7 @@ class MicroBatches:
         """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
         if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
-            return _Kinds(between, between, between)
+            return MicroBatches(between, between, between)
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
             return MicroBatches(always, always, always)

@@ -30,6 +30,8 @@ OPTIMIZERS = (
     "lamb", "adam_8bit", "distributed_adam", "shampoo",
 )  # fmt: skip
 
+RECOMPUTE = ("none", "selective", "full")
+
 
 def check_workload(
     raw: RawScenario, workload: Workload | None, pools: Mapping[str, PoolTable]
@@ -230,11 +232,13 @@ def _training(w: TrainingWorkload, field: str) -> None:
         f"micro_batch = {w.micro_batch} of {w.global_batch} sequences",
         f"{field}.micro_batch",
     )
-    if w.recompute is not None and w.recompute != "full":
+    if w.recompute is not None and w.recompute.startswith("selective:"):
         try:
             recomputed_parts(w.recompute)
         except SilicastError as error:
             raise error.at(field) from None
+    elif w.recompute is not None:
+        _known(w.recompute, RECOMPUTE, f"{field}.recompute")
     if w.optimizer is not None:
         _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
     if isinstance(w.routing, list):

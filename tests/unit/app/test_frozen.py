@@ -26,7 +26,9 @@ FROZEN = {
     "train": (
         "--model --device --gpus --seq-len --global-batch --micro-batch --engine --dtype "
         "--optimizer --network --gpus-per-node --tp --pp --dp --cp --ep --etp --zero "
-        "--virtual-stages --schedule --recompute --tokens --price --calibration --strict --json"
+        "--virtual-stages --schedule --recompute --mtbf-hours --checkpoint-s "
+        "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --tokens --price "
+        "--trace --calibration --strict --json"
     ),
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"

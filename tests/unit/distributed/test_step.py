@@ -145,7 +145,7 @@ def test_stages_without_bubbles_add_up() -> None:
     own = rank(TrainingPlan(pp=2), accumulates=False)
     found = predict_step(own, 1)
     each = [
-        sum(one.directions[way].part.exposed_ps for way in ("forward", "backward"))  # type: ignore[index]
+        sum(one.directions[way].part.exposed_ps for way in ("forward", "backward"))
         for one in found.passes
     ]
     assert found.run is not None
@@ -197,14 +197,14 @@ def test_candidates_are_all_that_divide() -> None:
 def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:
     own = rank(TrainingPlan())
     legal = candidates(Space(own.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1}))
-    found = search(own, legal, lambda plans: 0.0 * plans.column("tp"), 1.0, finalists=6)
+    found = search(own, legal, lambda plans: np.zeros(len(plans)), 1.0, finalists=6)
     assert [each.plan.pp for each in found.finalists] == [2] * len(found.finalists)
     seconds = [each.seconds for each in found.finalists]
     assert seconds == sorted(seconds)
     for each in found.finalists:
         assert each.estimate_s == pytest.approx(each.seconds, rel=0.3)
     with pytest.raises(SilicastError, match="fits into"):
-        search(own, legal, lambda plans: 2.0 + 0.0 * plans.column("tp"), 1.0)
+        search(own, legal, lambda plans: np.full(len(plans), 2.0), 1.0)
 
 
 def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
