@@ -10,6 +10,7 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.distributed.plan import ContextExchange, TrainingPlan
 from silicast.distributed.step import Overlap
 from silicast.scenario.decode import Scenario
+from silicast.scenario.schema import ParallelTable
 from silicast.scenario.workloads import TrainingWorkload
 from silicast.workload.model import ModelConfig
 
@@ -45,7 +46,6 @@ def training_plan_of(
     cp = p.cp * own
     unit = p.tp * p.pp * cp
     dp = p.dp or max((gpus or unit) // unit, 1)
-    many = unit * dp > 1
     zero = p.zero
     if zero is None:
         zero = engine.parallel.zero if dp * cp > 1 else 0
@@ -63,13 +63,7 @@ def training_plan_of(
             )  # fmt: skip
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
     schedule = p.schedule or ""
-    if many and schedule:
-        from silicast.distributed.schedules.schedule import schedules
-
-        if schedule not in schedules():
-            raise unknown_name(
-                f"unknown schedule {schedule!r}", "parallel.schedule", ", ".join(schedules())
-            )
+    virtual = _virtual_stages(p)
     options = scenario.engine.options if scenario.engine is not None else {}
     stated = options.get("context_exchange", context)
     if stated not in get_args(ContextExchange):
@@ -79,9 +73,35 @@ def training_plan_of(
         )  # fmt: skip
     return TrainingPlan(
         tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
-        shard=p.shard or 0, virtual_stages=p.virtual_stages, schedule=schedule, context=stated,
+        shard=p.shard or 0, virtual_stages=virtual, schedule=schedule, context=stated,
         dispatch=engine.parallel.dispatch,
     ), said  # fmt: skip
+
+
+def _virtual_stages(p: ParallelTable) -> int:
+    """Chunks of each pipeline rank: as stated, or as many as the stated schedule needs.
+
+    Raises:
+        SilicastError: an unknown schedule, or another number than it needs.
+    """
+    if not p.schedule:
+        return p.virtual_stages
+    from silicast.distributed.schedules.schedule import schedules
+
+    known = schedules().get(p.schedule)
+    if known is None:
+        raise unknown_name(
+            f"unknown schedule {p.schedule!r:.40}", "parallel.schedule", ", ".join(schedules())
+        )
+    if known.chunks is None or p.pp == 1 or p.virtual_stages == known.chunks:
+        return p.virtual_stages
+    if p.virtual_stages > 1:
+        raise SilicastError(
+            f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {p.virtual_stages}",
+            field="parallel.virtual_stages",
+            hint="leave it out",
+        )
+    return known.chunks
 
 
 def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:

@@ -21,7 +21,7 @@ from silicast.core.prediction import Prediction
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.chunk import Rank
 from silicast.distributed.partial_recompute import least_share, mixed_step
-from silicast.distributed.step import DistributedStep, Overlap, predict_step
+from silicast.distributed.step import DistributedStep, Overlap, predict_step, schedule_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
@@ -35,6 +35,7 @@ from silicast.workload.libraries import library_names
 from silicast.workload.recomputation import Recompute
 
 DEFAULT_OPTIMIZER = "adamw"
+UNUSED_ADAPTERS = 'lora is not used by task {}: workload.task = "lora" trains adapters'
 PARTLY = "{:.0%} of the layers run again in the backward pass, the least that fits"
 OPTIONS = ("attention", "attention_library", "context_exchange")
 """Options of engines that train."""
@@ -151,6 +152,10 @@ class Prepared:
         rank, work = self.rank, self.work
         share = work.global_batch // work.micro_batch // rank.plan.dp
         batch = Batch(work.seq_len, work.micro_batch, share)
+        try:
+            schedule_of(rank).order(rank.plan.pp, share, rank.plan.virtual_stages)
+        except SilicastError as error:
+            raise error.at("parallel") from None
         if rank.plan.gpus == 1 and rank.adapters is None:
             one = predict_training_step(
                 rank.deployment, batch, self.optimizer, self.recompute, framework=rank.framework
@@ -215,6 +220,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
     plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment = _routed(deployment, work)
     warnings += said + _checked(deployment, work)
+    if scenario.raw.lora is not None and work.task != "lora":
+        warnings.append(UNUSED_ADAPTERS.format(work.task))
     framework, said = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
     training = Training(dropout=False, accumulates=accumulates)
