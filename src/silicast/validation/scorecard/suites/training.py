@@ -138,6 +138,8 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
         work["recompute"] = recompute
     if row["overlap"] == "none":
         work["overlap"] = False
+    elif "tp-comm" in (row["overlap"] or ""):
+        work["overlap"] = {"tensor": True}
     if row["task"] != "pretrain":
         work["task"] = row["task"]
     engine: dict[str, Any] = {"name": _ENGINES.get(source, "megatron")}
