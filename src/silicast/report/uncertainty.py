@@ -27,7 +27,7 @@ WORDS = {
     "network": "links between devices",
     "composition": "what a step takes beside kernels and host",
     "structure": "the model's structure, assumed",
-    "training": "backward kernels, which were not measured",
+    "training": "what training takes beyond measured kernels",
     "experts": "how evenly tokens choose experts",
     "power_state": "the board's power state",
     "format": "a number format computed in another one",
