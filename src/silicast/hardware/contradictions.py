@@ -138,6 +138,9 @@ def _power(table: DeviceFile, device: Device) -> Iterator[Finding]:
         return
     if idle is not None and idle >= cap:
         yield "power.idle_w", f"below the cap, {cap:g}", f"{idle:g}"
+    least = table.power.least_w
+    if least is not None and not (idle or 0.0) < least <= cap:
+        yield "power.least_w", f"above the idle power and at most the cap, {cap:g}", f"{least:g}"
     clock = device.clocks.boost_hz * device.cores
     beyond = []
     for pipe in ("tensor", "fma"):

@@ -123,11 +123,18 @@ class Clocks:
         boost_hz: the clock of the datasheet's peak rates; models run kernels at this clock.
         max_hz: the largest clock the device can hold (``nvidia-smi -q -d CLOCK``, Max SM clock);
             bounds use it. Equal to ``boost_hz`` where nothing higher is published.
+        held: ``boost_hz`` is what a limit holds, not what the datasheet states.
     """
 
     base_hz: float
     boost_hz: float
     max_hz: float
+    held: bool = False
+
+    @property
+    def headroom_hz(self) -> float:
+        """How far above the rated boost a board may run where no limit holds it."""
+        return 0.0 if self.held else max(self.max_hz - self.boost_hz, 0.0)
 
 
 @final
@@ -199,6 +206,8 @@ class Device:
         compute: the compute tree, outermost level first.
         memory: memory levels by name.
         power_cap_w: default board power limit, None where not published.
+        least_power_cap_w: where makers of systems choose that limit (laptops), the smallest that
+            they do; ``power_cap_w`` is then the largest.
         power_state: how that limit slows what it runs: "cool" = as where a campaign measures one
             kernel, "hot" = as after seconds of the same, "boost" = not at all.
         links: links by name; empty where it has none.
@@ -222,6 +231,7 @@ class Device:
     compute_capability: str = ""
     power_cap_w: float | None = None
     idle_power_w: float | None = None
+    least_power_cap_w: float | None = None
     power_state: PowerState = "cool"
     links: Mapping[str, Link] = field(default_factory=dict)
     default_gpus_per_node: int = 8
@@ -297,7 +307,7 @@ class Device:
             else replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * ratio)
             for name, level in self.memory.items()
         }
-        clocks = Clocks(self.clocks.base_hz, hz, self.clocks.max_hz)
+        clocks = Clocks(self.clocks.base_hz, hz, self.clocks.max_hz, held=True)
         return replace(self, clocks=clocks, memory=memory)
 
     def in_state(self, state: PowerState) -> Device:

@@ -84,10 +84,11 @@ class ClocksTable(_Strict, frozen=True):
 
 
 class PowerTable(_Strict, frozen=True):
-    """``[power]`` in watts."""
+    """``[power]`` in watts; ``least_w`` where makers of systems choose the limit: the smallest."""
 
     cap_w: float | None = None
     idle_w: float | None = None
+    least_w: float | None = None
 
 
 class CubeTable(_Strict, frozen=True):
@@ -236,6 +237,7 @@ def build(table: DeviceFile) -> Device:
         compute_capability=table.compute_capability,
         power_cap_w=table.power.cap_w,
         idle_power_w=table.power.idle_w,
+        least_power_cap_w=table.power.least_w,
         links={name: _link(name, link) for name, link in table.links.items()},
         default_gpus_per_node=table.default_gpus_per_node,
         default_host=table.default_host,
@@ -275,7 +277,11 @@ def tabulate(device: Device) -> DeviceFile:
         ),
         compute_capability=device.compute_capability,
         aliases=list(device.aliases),
-        power=PowerTable(device.power_cap_w, device.idle_power_w),
+        power=PowerTable(
+            cap_w=device.power_cap_w,
+            idle_w=device.idle_power_w,
+            least_w=device.least_power_cap_w,
+        ),
         links={name: _link_table(link) for name, link in device.links.items()},
         default_gpus_per_node=device.default_gpus_per_node,
         default_host=device.default_host,

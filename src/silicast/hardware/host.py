@@ -25,11 +25,15 @@ class Host:
         factor: single-thread speed against the reference host (the one on which engine constants
             were measured); host times are divided by it.
         memory_gb: of a node; 0 = not known.
+        memory_gb_per_s: peak rate of a node's memory; 0 = not known.
+        link_gb_per_s: to each device, per direction; 0 = the device's own link.
     """
 
     cpu: str = "reference"
     factor: float = 1.0
     memory_gb: float = 0.0
+    memory_gb_per_s: float = 0.0
+    link_gb_per_s: float = 0.0
 
 
 @final
@@ -43,11 +47,13 @@ class Stack:
 @final
 class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``;
-    ``memory_gb`` is of a node of these.
+    ``memory_gb``
+    and ``memory_gb_per_s`` are of a node of these.
     """
 
     factor: float
     memory_gb: float = 0.0
+    memory_gb_per_s: float = 0.0
     aliases: list[str] = []
     default_for: list[str] = []
     sources: dict[str, str] = {}
@@ -78,13 +84,13 @@ def host_of(cpu: str = "reference", factor: float | None = None) -> Host:
     """A host by name; a free name is allowed, with factor 1 unless another is given.
 
     >>> host_of("my own server", 1.25)
-    Host(cpu='my own server', factor=1.25, memory_gb=0.0)
+    Host(cpu='my own server', factor=1.25, memory_gb=0.0, memory_gb_per_s=0.0, link_gb_per_s=0.0)
     """
     known = hosts()
     if cpu in known:
         entry = known.get(cpu)
         own = entry.factor if factor is None else factor
-        return Host(known.canonical(cpu), own, entry.memory_gb)
+        return Host(known.canonical(cpu), own, entry.memory_gb, entry.memory_gb_per_s)
     return Host(cpu, 1.0 if factor is None else factor)
 
 
@@ -94,5 +100,5 @@ def host_of_system(system: str) -> Host:
     for name in known.names:
         entry = known.get(name)
         if system in entry.default_for:
-            return Host(name, entry.factor, entry.memory_gb)
+            return Host(name, entry.factor, entry.memory_gb, entry.memory_gb_per_s)
     return Host()

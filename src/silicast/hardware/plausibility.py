@@ -131,6 +131,7 @@ def _ranges(table: DeviceFile) -> Iterator[Problem]:
         yield from _outside(f"clocks.{name}", getattr(table.clocks, name), CLOCK_MHZ)
     yield from _outside("power.cap_w", table.power.cap_w, POWER_W)
     yield from _outside("power.idle_w", table.power.idle_w, (0.0, POWER_W[1]))
+    yield from _outside("power.least_w", table.power.least_w, POWER_W)
     for name, link in table.links.items():
         yield from _outside(
             f"links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s, LINK_GB_PER_S

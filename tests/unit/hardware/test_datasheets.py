@@ -30,6 +30,8 @@ TENSOR = [  # dense TFLOPS or TOPS, fp32 accumulation
     ("RTX 5000 Ada", "fp8", 522), ("RTX 4080", "fp8", 194.9), ("RTX 5080", "nvfp4", 900.5),
     ("RTX 5070 Ti", "nvfp4", 703), ("RTX 5070", "nvfp4", 494), ("RTX 5060 Ti", "nvfp4", 379.5),
     ("GB10", "nvfp4", 500), ("H20-3e", "bf16", 148), ("RTX 5880 Ada", "fp8", 554),
+    ("RTX PRO 6000 Max-Q", "nvfp4", 1755.5), ("RTX 5060", "nvfp4", 307),
+    ("RTX 5050", "nvfp4", 210.5), ("TITAN RTX", "fp16", 130),
 ]  # fmt: skip
 OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
     ("MI100", "fp16", 184.6), ("MI100", "bf16", 92.3), ("MI100", "fp32", 46.1),
@@ -66,7 +68,9 @@ OTHER_DRAM_GB_PER_S = [
     ("Trainium2", 2900), ("Gaudi3", 3700), ("M1 Max", 409.6), ("M4 Max", 546),
     ("Max 1100", 1228.8), ("Arc Pro B60", 456), ("Radeon PRO W7900", 864), ("MI25", 484),
     ("Jetson AGX Orin 64GB", 204.8),
-    ("EPYC 9654", 460.8), ("Xeon 6980P", 844.8),
+    ("EPYC 9654", 460.8), ("Xeon 6980P", 844.8), ("Core i9-13900K", 89.6),
+    ("Core i9-10940X", 93.856), ("Core i9-12900K", 76.8), ("Ryzen 9 7950X", 83.2),
+    ("Ryzen 9 5950X", 51.2), ("Threadripper 7980X", 166.4),
 ]  # fmt: skip
 FP32 = [
     ("A100", 19.5), ("A40", 37.4), ("RTX A6000", 38.7), ("A10", 31.2), ("A10G", 35),
@@ -80,6 +84,9 @@ FP32 = [
     ("RTX 5880 Ada", 69.3), ("GTX TITAN X", 6.6), ("M40", 6.84),
     ("V100", 15.7), ("V100-PCIE", 14.0), ("T4", 8.1), ("P100-PCIE", 9.3),
     ("P100-SXM2", 10.6), ("P4", 5.7), ("RTX PRO 5000", 73.7),
+    ("RTX 4060", 15.1), ("RTX 4070 SUPER", 35.5), ("RTX 4070 Ti", 40.1), ("RTX 3060 Ti", 16.2),
+    ("RTX 4090 D", 73.5), ("RTX 3080 Ti", 34.1), ("RTX 4000 Ada", 26.7), ("RTX A4500", 23.7),
+    ("RTX 5000 Ada Laptop", 42.6), ("RTX A5000 Laptop", 21.7), ("RTX 2060", 6.45),
 ]  # fmt: skip
 FP32_AT_LARGEST_CLOCK = [("H100", 67), ("H200", 67), ("L40S", 91.6), ("B200", 75), ("GB200", 80)]
 DRAM_GB_PER_S = [
@@ -90,6 +97,11 @@ DRAM_GB_PER_S = [
     ("P100", 732), ("P4", 192), ("M40", 288), ("GTX 1080 Ti", 484), ("TITAN Xp", 547.7),
     ("RTX 2080 Ti", 616), ("RTX 3080", 760), ("RTX 4080", 716.8), ("RTX 5080", 960),
     ("RTX 5060 Ti", 448), ("A16", 200), ("RTX A5000", 768),
+    ("RTX 4060", 272), ("RTX 4070 SUPER", 504), ("RTX 5060", 448), ("RTX 5050", 320),
+    ("RTX 4090 Laptop", 576), ("RTX 4080 Laptop", 432), ("RTX 4060 Laptop", 256),
+    ("RTX 4050 Laptop", 192), ("RTX 5090 Laptop", 896), ("RTX 5070 Ti Laptop", 672),
+    ("RTX 5060 Laptop", 384), ("RTX 3070 Laptop", 448), ("RTX 3060 Laptop", 336),
+    ("RTX PRO 6000 Max-Q", 1792),
 ]  # fmt: skip
 
 
@@ -180,3 +192,45 @@ def test_siblings_differ_only_where_they_should() -> None:
         assert other.core.pipes["tensor"].rate["bf16"] == h100.core.pipes["tensor"].rate["bf16"]
         assert other.clocks == h100.clocks
     assert h100.l2.capacity_bytes == h800.l2.capacity_bytes < h200.l2.capacity_bytes
+
+
+LAPTOPS = [name for name in device_index().names if name.endswith("Laptop")]
+
+
+@pytest.mark.parametrize("name", LAPTOPS)
+def test_laptops_state_their_range_of_power(name: str) -> None:
+    board = find_device(f"NVIDIA {name.replace(' Laptop', '')} Laptop GPU")
+    assert board.name == name
+    assert board.power_cap_w is not None
+    assert board.least_power_cap_w is not None
+    assert 30 <= board.least_power_cap_w < board.power_cap_w <= 175
+    assert board.default_gpus_per_node == 1
+
+
+@pytest.mark.parametrize(
+    ("laptop", "desktop"),
+    [
+        ("RTX 4090 Laptop", "RTX 4080"), ("RTX 4060 Laptop", "RTX 4060"),
+        ("RTX 5080 Laptop", "RTX 5080"), ("RTX 3070 Laptop", "RTX 3070"),
+    ],
+)  # fmt: skip
+def test_a_laptop_is_below_the_desktop_board_of_its_chip(laptop: str, desktop: str) -> None:
+    small, large = find_device(laptop), find_device(desktop)
+    assert small.architecture == large.architecture
+    for pipe, dtype in (("tensor", "fp16"), ("fma", "fp32")):
+        assert small.rate_per_core(pipe, dtype) == large.rate_per_core(pipe, dtype)
+        assert small.peak_per_s(pipe, dtype) < large.peak_per_s(pipe, dtype)
+    assert small.dram.bandwidth_bytes_per_s <= large.dram.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("name", "gflops"),
+    [
+        ("Core i9-9900K", 8 * 32 * 4.7), ("Ryzen 9 5950X", 16 * 32 * 4.0),
+        ("Ryzen 9 9950X", 16 * 64 * 5.0), ("Core i9-10940X", 14 * 64 * 4.0),
+        ("Core i9-12900K", 8 * 32 * 4.9 + 8 * 16 * 3.7),
+        ("Core i9-14900K", 8 * 32 * 5.6 + 16 * 16 * 4.4),
+    ],
+)  # fmt: skip
+def test_cores_of_two_kinds_add_up(name: str, gflops: float) -> None:
+    assert find_device(name).peak_per_s("fma", "fp32") / 1e9 == pytest.approx(gflops, rel=1e-3)
