@@ -1,0 +1,433 @@
+"""One search through the mappings that keep the same tensors: a beam with a bound on what it drops.
+
+See :mod:`silicast.accelerator._states` for what a partial mapping knows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator._bounds import Bounds
+from silicast.accelerator._facts import Facts
+from silicast.accelerator._states import Flags, States, undominated
+from silicast.accelerator.accounting import different
+from silicast.accelerator.architecture import Memory
+from silicast.accelerator.cost import cost, value_of
+from silicast.accelerator.mapping import MappingBatch
+from silicast.core.numerics import F64, I64
+
+PARENTS = 500
+"""Partial mappings that are extended at a time."""
+CHUNK = 512
+FINALISTS = 65_536
+"""Complete mappings that are counted exactly, so many at a time, and at most."""
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """What one search found.
+
+    Attributes:
+        batch: the best mapping, or None: none fits, or none can beat what was known.
+        value: its objective.
+        bound: no mapping of this pattern is below it, unless the one known before is.
+    """
+
+    batch: MappingBatch | None
+    value: float
+    bound: float
+
+
+@final
+class Search:
+    """One search; see the module."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.bounds = Bounds(facts)
+        self.tried = 0
+        """Partial mappings that were tried so far."""
+
+    def _expand(self, states: States, slot: int) -> tuple[I64, F64]:
+        """Rows to extend, and loop bounds: every choice that fits, (m,) and (dims, m)."""
+        place = self.facts.slots[slot]
+        rows = np.arange(len(states))
+        factors = np.ones((len(self.facts.einsum.dims), len(states)))
+        memory = None if place.is_spatial else self.facts.arch.nodes[place.node]
+        inside = [] if place.is_spatial else [
+            self.facts.tensors[t]
+            for t, kept in enumerate(self.facts.kept) if self.facts.level_at[slot] in kept
+        ]  # fmt: skip
+        for d in range(len(self.facts.einsum.dims)):
+            left = np.rint(self.facts.extents[d, 0] / states.tile[d, rows]).astype(np.int64)
+            kinds, kind = np.unique(left, return_inverse=True)
+            some = [self.facts.choices(slot, d, int(value)) for value in kinds]
+            if all(len(option) == 1 and option[0] == 1 for option in some):
+                continue
+            counts = np.array([len(option) for option in some])
+            starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+            flat = np.concatenate(some).astype(float) if some else np.zeros(0)
+            each = counts[kind]
+            again = np.repeat(np.arange(len(rows)), each)
+            within = np.arange(len(again)) - np.repeat(np.cumsum(each) - each, each)
+            rows, factors = rows[again], factors[:, again]
+            factors[d] = flat[starts[kind][again] + within]
+            fits: Flags
+            if place.is_spatial:
+                fits = np.prod(factors, axis=0) <= place.limit
+            elif isinstance(memory, Memory) and memory.capacity_words is not None:
+                tile = states.tile[:, rows] * factors
+                needed = sum((self.facts.volume(t, tile) for t in inside), np.zeros(len(rows)))
+                fits = needed <= memory.usable_words
+            else:
+                continue
+            rows, factors = rows[fits], factors[:, fits]
+        return rows, factors
+
+    def _hopeful(self, states: States, slot: int, known: float) -> tuple[I64, F64]:
+        """As :meth:`_expand` at the second memory, its tiles tried from the cheapest on."""
+        energy, cycles = self.bounds.least_inside(states, slot + 1)
+        _, _, tiles, outer = self.bounds.grid
+        dims = [d for d in range(len(self.facts.extents)) if self.facts.extents[d, 0] > 1]
+        rows: list[I64] = [np.zeros(0, dtype=np.int64)]
+        tops: list[F64] = [np.zeros((len(self.facts.extents), 0))]
+        order = np.argsort(outer, kind="stable")
+        room = self._room_for(energy, cycles, known)
+        most = float(room.max(initial=-np.inf))
+        for candidate in order[: np.searchsorted(outer[order], most)]:
+            tile = tiles[:, candidate]
+            here = np.flatnonzero(outer[candidate] < room)
+            for d in dims:
+                here = here[tile[d] % states.tile[d, here] == 0]
+            rows.append(here)
+            tops.append(np.repeat(tile[:, None], len(here), axis=1))
+        chosen = np.concatenate(rows)
+        factors = np.concatenate(tops, axis=1) / states.tile[:, chosen]
+        fits = np.ones(len(chosen), dtype=bool)
+        for d, dim in enumerate(self.facts.einsum.dims):
+            rule = self.facts.rules[slot]
+            if dim in rule.fixed:
+                fits &= factors[d] == min(rule.fixed[dim], self.facts.einsum.bounds[dim])
+            if dim in rule.most:
+                fits &= factors[d] <= rule.most[dim]
+        return chosen[fits], factors[:, fits]
+
+    def _room_for(self, energy: F64, cycles: F64, known: float) -> F64:
+        """Energy that may be added before the objective reaches ``known``."""
+        if self.facts.objective == "energy":
+            return known - energy
+        if self.facts.objective == "latency":
+            return np.where(cycles < known, np.inf, -np.inf)
+        return known / cycles - energy
+
+    def extend(self, states: States, slot: int, known: float = math.inf) -> States:
+        """Every way to decide one more slot that may still be below ``known``."""
+        second = len(self.facts.arch.memories) > 1 and slot == self.facts.arch.memory_slots[1]
+        if second and known < math.inf:
+            rows, factors = self._hopeful(states, slot, known)
+        else:
+            rows, factors = self._expand(states, slot)
+        if isinstance(self.facts.arch.nodes[self.facts.slots[slot].node], Memory) and len(rows):
+            tile = states.tile[:, rows] * factors
+            memory = self.facts.arch.memories[self.facts.level_at[slot]]
+            if memory.capacity_words is not None:
+                needed = np.zeros(len(rows))
+                for t, kept in enumerate(self.facts.kept):
+                    if self.facts.level_at[slot] in kept:
+                        needed += self.facts.volume(self.facts.tensors[t], tile)
+                fits = needed <= memory.usable_words
+                rows, factors = rows[fits], factors[:, fits]
+        chosen = replace(
+            states.take(rows), parent=rows, factors=factors,
+            order=np.zeros(len(rows), dtype=np.int64),
+        )  # fmt: skip
+        if self.facts.slots[slot].is_spatial:
+            return self._in_space(chosen, slot)
+        parts = [
+            self._in_time(chosen, slot, number) for number in range(len(self.facts.orders(slot)))
+        ]
+        return States.joined(parts)
+
+    def _in_space(self, states: States, slot: int) -> States:
+        factors = states.factors
+        passes = states.passes.copy()
+        credit, slack = states.credit, states.slack
+        for t in range(len(self.facts.tensors)):
+            apart = np.prod(np.where(self.facts.moves[t], 1.0, factors), axis=0)
+            if t == self.facts.output:
+                credit = credit * apart
+            if self.facts.sharing[slot][t]:
+                same, hidden = self._overlapping(t, states, slot)
+                passes[t] *= same / apart
+                # What two axes share between them is not known before both are: as much as it
+                # may be.
+                slack = slack + passes[t] * self.facts.pass_pj(t, slot) * (1.0 - 1.0 / hidden)
+                passes[t] /= hidden
+        return replace(
+            states, tile=states.tile * factors, passes=passes, credit=credit, slack=slack
+        )
+
+    def _overlapping(self, t: int, states: States, slot: int) -> tuple[F64, F64]:
+        """Share of different windows along an axis, and most by which a second axis divides it."""
+        share, hidden = np.ones(len(states)), np.ones(len(states))
+        facts = self.facts
+        others = [
+            s for s, place in enumerate(facts.slots)
+            if place.is_spatial and place.node == facts.slots[slot].node and s != slot
+        ]  # fmt: skip
+        for rank in facts.tensors[t].windows:
+            ends = [(facts.index[dim], step) for dim, step in rank]
+            crosses = any(
+                facts.limit(s) > 1 and facts.rules[s].fixed.get(facts.einsum.dims[d], 2) > 1
+                for s in others for d, _ in ends
+            )  # fmt: skip
+            if crosses:
+                for d, _ in ends:
+                    hidden = hidden * states.factors[d]
+            elif len(ends) == 2:
+                (d, first), (o, second) = ends
+                share = share * different(
+                    states.factors[d], states.factors[o],
+                    first * states.tile[d], second * states.tile[o],
+                )  # fmt: skip
+        return share, hidden
+
+    def _in_time(self, states: States, slot: int, number: int) -> States:
+        """Loops of a memory in one order, then the memory itself as the new top."""
+        factors, level = states.factors, self.facts.level_at[slot]
+        turns = np.prod(factors, axis=0)
+        tile = states.tile * factors
+        booked, credit = states.booked.copy(), states.credit
+        waiting, fills, passes = states.waiting.copy(), states.fills.copy(), states.passes.copy()
+        spans, own = states.spans.copy(), self.facts.spans(tile)
+        open_, fresh, slack = states.open.copy(), states.fresh.copy(), states.slack
+        visits = np.prod(self.facts.extents / tile, axis=0)
+        memory = self.facts.arch.memories[level]
+        for t, tensor in enumerate(self.facts.tensors):
+            moves = np.any((factors > 1) & self.facts.moves[t], axis=0)
+            share, more = self._share(t, states, slot, number)
+            slack = slack + more
+            fresh[t] &= turns == 1
+            fills[t] *= share
+            passes[t] *= share
+            waiting[t] *= share
+            open_[t] &= ~moves
+            booked += np.where(open_[t], 0.0, waiting[t])
+            waiting[t] = np.where(open_[t], waiting[t], 0.0)
+            keeps = level in self.facts.kept[t]
+            edge = fills[t] * self.facts.fill_pj(t, slot)
+            more_fill, more_pass = self.facts.hidden_pj(t, slot)
+            slack = slack + fills[t] * more_fill
+            settled = keeps or self.facts.room(slot, t) == 1.0
+            if settled:
+                slack = slack + passes[t] * more_pass
+                edge = edge + passes[t] * self.facts.pass_pj(t, slot)
+            booked += np.where(open_[t], 0.0, edge)
+            if not keeps:
+                fills[t] = np.where(open_[t], fills[t], 0.0)
+                if settled:
+                    passes[t] = np.where(open_[t], passes[t], 0.0)
+                continue
+            waiting[t] += np.where(open_[t], edge, 0.0)
+            if tensor.is_output:
+                saved = self.facts.credit_pj(slot, "read_pj")
+                saved += self.facts.credit_pj(slot, "fill_pj") if slot else 0.0
+                credit = credit + self.facts.sizes[t] * saved
+                if memory.cluster > 1:
+                    slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
+            fills[t] = passes[t] = visits * self.facts.volume(tensor, tile)
+            open_[t] = fresh[t] = True
+            owned = [n for n, (owner, _) in enumerate(self.facts.windows) if owner == t]
+            spans[owned] = own[owned]
+            if slot == 0:
+                booked += waiting[t]
+                waiting[t] = fills[t] = passes[t] = 0.0
+        steps = states.steps * turns
+        booked += self._leak(memory, np.prod(tile, axis=0) / steps)
+        return replace(
+            states, tile=tile, booked=booked, steps=steps, credit=credit, waiting=waiting,
+            fills=fills, passes=passes, spans=spans, slack=slack, open=open_, fresh=fresh,
+            order=np.full(len(states), number),
+        )  # fmt: skip
+
+    def _leak(self, memory: Memory, inside: F64) -> F64 | float:
+        """Energy that a level's working instances leak, with so many units below each."""
+        if self.facts.arch.idle_leaks:
+            return 0.0  # of all instances, over the whole time: counted with the bound
+        per_cycle = self.facts.arch.compute.per_cycle
+        return (memory.leak_pj_per_cycle or 0.0) / per_cycle * self.facts.points / inside
+
+    def _share(self, t: int, states: States, slot: int, number: int) -> tuple[F64, F64]:
+        """Share of a tensor's words that still move under a slot's loops, at least.
+
+        Returns:
+            the share, and the energy by which it may be too low.
+        """
+        facts, order, factors = self.facts, self.facts.orders(slot)[number], states.factors
+        share = np.where(states.open[t], 1.0 / facts.stay(t, factors, order), 1.0)
+        if not facts.tensors[t].windows:
+            return share, np.zeros(len(states))
+        least, ended = facts.slide(t, factors, states.tile, states.spans, order, last=slot == 0)
+        edge = states.fills[t] * facts.fill_pj(t, slot) + states.passes[t] * facts.pass_pj(t, slot)
+        slides = states.open[t] & states.fresh[t]
+        # Edges further in have smaller windows, which may share less.
+        slack = share * (edge * (ended - least) + states.waiting[t] * (1.0 - least))
+        return np.where(slides, share * least, share), np.where(slides, slack, 0.0)
+
+    def start(self) -> States:
+        """The mapping of which nothing is decided: the operands of one multiplication."""
+        dims, tensors = len(self.facts.einsum.dims), len(self.facts.tensors)
+        energy = self.facts.points * (self.facts.arch.compute.energy_pj or 0.0)
+        if not self.facts.arch.idle_leaks:
+            energy += self.facts.points * (self.facts.arch.compute.leak_pj_per_cycle or 0.0)
+        return States(
+            tile=np.ones((dims, 1)), booked=np.array([energy]), steps=np.ones(1),
+            credit=np.zeros(1), waiting=np.zeros((tensors, 1)), fills=np.zeros((tensors, 1)),
+            passes=np.full((tensors, 1), self.facts.points),
+            spans=np.ones((len(self.facts.windows), 1)), slack=np.zeros(1),
+            open=np.zeros((tensors, 1), dtype=bool), fresh=np.zeros((tensors, 1), dtype=bool),
+            parent=np.zeros(1, dtype=np.int64), factors=np.ones((dims, 1)),
+            order=np.zeros(1, dtype=np.int64),
+        )  # fmt: skip
+
+    def run(self, width: int, known: float, effort: float = math.inf) -> Found:
+        """Searches with so many partial mappings a slot.
+
+        Args:
+            known: what a mapping reaches; those that cannot be below are dropped.
+            effort: partial mappings that may be tried; after that they are dropped unextended.
+        """
+        states, dropped = self.start(), math.inf
+        last = self.tried + effort
+        history: list[States] = []
+        for slot in range(len(self.facts.slots) - 1, -1, -1):
+            states, lost = self._advance(states, slot, width, known, last)
+            dropped = min(dropped, lost)
+            history.append(states)
+            if not len(states):
+                return Found(None, math.inf, min(dropped, known))
+        values = self.facts.objective_of(*self.bounds.least(states, 0))
+        order = np.argsort(values, kind="stable")
+        batch, value, rest = self._counted(history, order, values)
+        return Found(batch, value, min(dropped, value, rest, known))
+
+    def _counted(
+        self, history: list[States], order: I64, values: F64
+    ) -> tuple[MappingBatch | None, float, float]:
+        """The best of complete mappings, counted exactly; those that cannot be it are not.
+
+        Returns:
+            the best, its objective, and the least bound of those that were not counted.
+        """
+        best, batch = math.inf, None
+        for begin in range(0, min(len(order), FINALISTS), CHUNK):
+            rows = order[begin : begin + CHUNK]
+            if values[rows[0]] >= best:
+                return batch, best, best
+            some = self._trace(history, rows)
+            exact = value_of(cost(self.facts.einsum, self.facts.arch, some), self.facts.objective)
+            first = int(np.argmin(exact))
+            if exact[first] < best:
+                best, batch = float(exact[first]), some.take(slice(first, first + 1))
+        rest = float(values[order[FINALISTS]]) if len(order) > FINALISTS else math.inf
+        return batch, best, rest
+
+    def _advance(
+        self, states: States, slot: int, width: int, known: float, last: float
+    ) -> tuple[States, float]:  # fmt: skip
+        """Decides one slot: the partial mappings kept, and the least bound of those dropped."""
+        parts: list[States] = []
+        lost = math.inf
+        step = PARENTS
+        for begin in range(0, len(states), step):
+            rows = np.arange(begin, min(begin + step, len(states)))
+            if begin and self.tried > last:
+                late = states.take(np.arange(begin, len(states)))
+                lost = float(self.facts.objective_of(*self.bounds.least(late, slot + 1)).min())
+                break
+            more = self.extend(states.take(rows), slot, known)
+            self.tried += len(more)
+            if not len(more):
+                continue
+            more = replace(more, parent=rows[more.parent])
+            values = self.facts.objective_of(*self.bounds.least(more, slot))
+            more = more.take(np.flatnonzero(values < known))
+            parts.append(self._thinned(more, slot))
+        if not parts:
+            return states.take(np.zeros(0, dtype=np.int64)), lost
+        joined = States.joined(parts)
+        joined = self._thinned(joined, slot) if len(parts) > 1 else joined
+        if slot == 0 and self.facts.least_units:
+            joined = joined.take(
+                np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
+            )  # fmt: skip
+        if len(joined) <= width:
+            return joined, lost
+        energy, cycles = self.bounds.least(joined, slot)
+        values = self.facts.objective_of(energy, cycles)
+        order = np.lexsort((energy, values))
+        # Bounds say little of what is still open: half of the places go to those that would cost
+        # least if no undecided loop saved anything.
+        plain = self.facts.objective_of(self._as_it_is(joined, slot), cycles)
+        kept: Flags = np.zeros(len(joined), dtype=bool)
+        kept[order[: width // 2]] = True
+        rest = np.flatnonzero(~kept)
+        kept[rest[np.argsort(plain[rest], kind="stable")[: width - width // 2]]] = True
+        return joined.take(np.flatnonzero(kept)), min(lost, float(values[~kept].min()))
+
+    def _as_it_is(self, states: States, slot: int) -> F64:
+        """Energy of the decided edges if every undecided loop made all tiles come anew."""
+        found = states.booked - states.credit
+        for t in range(len(self.facts.tensors)):
+            if slot:
+                edge = states.fills[t] * self.facts.fill_pj(t, slot - 1)
+                edge = edge + states.passes[t] * self.facts.pass_pj(t, slot - 1)
+                found = found + edge + states.waiting[t]
+        return found
+
+    def _thinned(self, states: States, slot: int) -> States:
+        """Without those that others beat in every respect."""
+        if len(states) < 2:
+            return states
+        key = np.zeros(len(states), dtype=np.int64)
+        for d in range(len(self.facts.einsum.dims)):
+            key = key * int(self.facts.extents[d, 0] + 1) % (1 << 60) + states.tile[d].astype(
+                np.int64
+            )
+        for t, tensor in enumerate(self.facts.tensors):
+            key = key * 2 + states.open[t]
+            if tensor.windows:
+                key = key * 2 + states.fresh[t]
+        for span in states.spans:
+            key = key * 1_000_003 % (1 << 60) + span.astype(np.int64)
+        rows = [states.booked - states.credit]
+        outside = self.facts.outside(slot)
+        if outside > 1:
+            rows.append(states.booked - states.credit * outside)
+        sure = [row + states.slack for row in rows]
+        others = [row for part in (states.waiting, states.fills, states.passes)
+                  for row in part if row.any()]  # fmt: skip
+        if self.facts.objective != "energy" or self.facts.arch.idle_leaks or self.facts.least_units:
+            others.append(states.steps)
+        kept = undominated(key, np.stack(rows + others), np.stack(sure + others))
+        return states.take(kept)
+
+    def _trace(self, history: list[States], rows: I64) -> MappingBatch:
+        """The mappings that complete states stand for."""
+        shape = (len(self.facts.slots), len(self.facts.einsum.dims), len(rows))
+        factors, positions = np.ones(shape), np.zeros(shape, dtype=np.int8)
+        for back, states in enumerate(reversed(history)):
+            slot = back
+            factors[slot] = states.factors[:, rows]
+            if not self.facts.slots[slot].is_spatial:
+                for number, order in enumerate(self.facts.orders(slot)):
+                    chosen = states.order[rows] == number
+                    for place, d in enumerate(order):
+                        positions[slot, d, chosen] = len(order) - place
+            rows = states.parent[rows]
+        return MappingBatch(factors, positions, self.facts.keep)

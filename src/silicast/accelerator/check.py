@@ -1,0 +1,115 @@
+"""The battery that any architecture must pass before something is mapped onto it.
+
+>>> from silicast.accelerator.architecture import Architecture, Compute, Memory
+>>> check_architecture(Architecture("x", (Memory("dram"),), Compute("mac", per_cycle=0)))
+[Problem(field='mac.per_cycle', expected='more than 0', found='0')]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from silicast.accelerator.architecture import Architecture, FanOut, Memory
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with an architecture.
+
+    Attributes:
+        field: level and field.
+        expected, found: in words.
+    """
+
+    field: str
+    expected: str
+    found: str
+
+
+def check_architecture(architecture: Architecture) -> list[Problem]:
+    """Everything that is wrong with an architecture; an empty list is a pass.
+
+    Checked are its structure, the range of every number, and ports against the words they carry.
+    """
+    return [*_structure(architecture), *_numbers(architecture)]
+
+
+def _structure(architecture: Architecture) -> Iterator[Problem]:
+    if not architecture.nodes or not isinstance(architecture.nodes[0], Memory):
+        yield Problem("level[0]", "a memory that every tensor starts in", "none")
+        return
+    first = architecture.nodes[0]
+    if first.keeps is not None:
+        yield Problem(
+            f"{first.name}.keeps", "nothing: the first memory keeps every tensor",
+            ", ".join(first.keeps),
+        )  # fmt: skip
+    names = [node.name for node in architecture.nodes]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem(f"{name}.name", "a name of its own", f"{names.count(name)} levels")
+    last: Memory | None = None
+    for node in architecture.nodes:
+        if isinstance(node, Memory):
+            last = node
+        elif node.systolic and not any(
+            isinstance(inner, Memory) and inner.may_keep(node.systolic)
+            for inner in architecture.nodes[architecture.nodes.index(node) + 1 :]
+        ):
+            yield Problem(
+                f"{node.name}.systolic", "a tensor that a memory further in keeps", node.systolic
+            )
+    if last is not None and last.keeps == () and not last.may_bypass:
+        yield Problem(f"{last.name}.keeps", "at least one tensor, or no such level", "none")
+
+
+def _numbers(architecture: Architecture) -> Iterator[Problem]:
+    compute = architecture.compute
+    yield from _above(f"{compute.name}.per_cycle", compute.per_cycle)
+    yield from _above("clock_mhz", architecture.clock_hz)
+    if not architecture.overhead >= 1:
+        yield Problem("overhead", "1 or more", f"{architecture.overhead:g}")
+    for field, value in (
+        ("energy_pj", compute.energy_pj), ("leak_pj", compute.leak_pj_per_cycle),
+        ("area_um2", compute.area_um2),
+    ):  # fmt: skip
+        yield from _not_below(f"{compute.name}.{field}", value)
+    for node in architecture.nodes:
+        if isinstance(node, FanOut):
+            for axis, size in enumerate(node.mesh):
+                yield from _above(f"{node.name}.mesh[{axis}]", size)
+            yield from _not_below(f"{node.name}.hop_pj", node.hop_pj)
+        else:
+            yield from _memory(node)
+
+
+def _memory(memory: Memory) -> Iterator[Problem]:
+    name = memory.name
+    if memory.capacity_words is not None:
+        yield from _above(f"{name}.capacity_words", memory.capacity_words)
+    for field in ("word_bits", "block_words", "cluster", "buffers"):
+        yield from _above(f"{name}.{field}", getattr(memory, field))
+    for field in ("read_pj", "fill_pj", "update_pj", "leak_pj_per_cycle", "area_um2"):
+        yield from _not_below(f"{name}.{field}", getattr(memory, field))
+    for port in memory.ports:
+        where = f"{name}.port.{port.name}"
+        yield from _above(f"{where}.words_per_cycle", port.words_per_cycle)
+        for tensor in port.tensors:
+            if not memory.may_keep(tensor):
+                yield Problem(f"{where}.tensors", "tensors that the memory keeps", tensor)
+    for tensor in memory.may_bypass:
+        if not memory.may_keep(tensor):
+            yield Problem(f"{name}.may_bypass", "tensors of keeps", tensor)
+
+
+def _above(field: str, value: float) -> Iterator[Problem]:
+    if not (value > 0 and math.isfinite(value)):
+        yield Problem(field, "more than 0", f"{value:g}")
+
+
+def _not_below(field: str, value: float | None) -> Iterator[Problem]:
+    if value is not None and not (value >= 0 and math.isfinite(value)):
+        yield Problem(field, "0 or more", f"{value:g}")

@@ -1,0 +1,70 @@
+"""`silicast design`."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from silicast.app import status
+from silicast.app.console import show, write_json
+from silicast.app.flags import Json
+
+design = App(
+    name="design", help="Map work onto an accelerator that nobody has built.",
+    help_format="plaintext",
+)  # fmt: skip
+
+
+@design.command(name="map")
+def map_(
+    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
+    json: Json = False,
+) -> int:  # fmt: skip
+    """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
+
+    Args:
+        chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
+        op: conv2d or matmul; left out, the problem of Timeloop's files.
+        sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
+        objective: what is made small: energy, latency or edp.
+        effort: partial mappings to try; more of them prove more.
+        json: print JSON instead of tables.
+    """
+    from silicast.accelerator.task import mapped, task_of
+    from silicast.report.designs import answer_data, mapping_card
+
+    answer = mapped(task_of(chip, op, sizes), objective, effort)
+    if json:
+        write_json(answer_data(answer))
+    else:
+        show(mapping_card(answer.nest, answer.cost, answer))
+    return status.ANSWERED
+
+
+@design.command
+def explain(
+    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
+    json: Json = False,
+) -> int:  # fmt: skip
+    """Show where the energy and the cycles of a mapping go, tensor by tensor.
+
+    Args:
+        chip: as of `design map`; a folder of Timeloop's files is explained with its own mapping.
+        op: conv2d or matmul; left out, the mapping of Timeloop's files.
+        sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
+        objective: what is made small: energy, latency or edp.
+        effort: partial mappings to try; more of them prove more.
+        json: print JSON instead of tables.
+    """
+    from silicast.accelerator.task import given_mapping, mapped, task_of
+    from silicast.report.designs import mapping_card, mapping_data, traffic_table
+
+    if op:
+        answer = mapped(task_of(chip, op, sizes), objective, effort)
+        nest, cost = answer.nest, answer.cost
+    else:
+        nest, cost = given_mapping(chip)
+    if json:
+        write_json(mapping_data(nest, cost))
+    else:
+        show(mapping_card(nest, cost), "", traffic_table(cost))
+    return status.ANSWERED

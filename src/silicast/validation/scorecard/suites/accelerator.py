@@ -1,0 +1,196 @@
+"""Designed accelerators: another tool's counts, and chips that were built or simulated.
+
+Of a mapping that is given, energies are those that Timeloop printed. Eyeriss' silicon is predicted
+from its measured traffic, and from our own row-stationary mappings. EIE's times are predicted from
+the sizes and densities of its layers.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from silicast.accelerator.architecture import Architecture
+from silicast.accelerator.architecture_file import find_design
+from silicast.accelerator.constraints import Constraints, SlotRule
+from silicast.accelerator.cost import Cost, busiest_cycles, cost
+from silicast.accelerator.einsum import conv2d
+from silicast.accelerator.mapper import best_mapping
+from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.sparse_vector import SparseUnits
+from silicast.accelerator.task import given_mapping
+from silicast.core.numerics import F64
+from silicast.validation.scorecard.suite import Scored, Suite
+
+TIMELOOP = "accel/timeloop"
+DENSE = ("eyeriss_like", "simba_like", "simple_output_stationary", "simple_weight_stationary")
+EYERISS = "accel/eyeriss_jssc2017_measured.csv"
+EIE = "accel/eie_isca2016_layer_us.csv"
+TOOLS = "accel/accelerator_ground_truth.csv"
+
+ALEXNET: Mapping[str, Mapping[str, int]] = {
+    "CONV1": {"c": 3, "m": 96, "p": 55, "q": 55, "r": 11, "s": 11, "stride": 4},
+    "CONV2": {"c": 48, "m": 128, "p": 27, "q": 27, "r": 5, "s": 5, "groups": 2},
+    "CONV3": {"c": 256, "m": 384, "p": 13, "q": 13, "r": 3, "s": 3},
+    "CONV4": {"c": 192, "m": 192, "p": 13, "q": 13, "r": 3, "s": 3, "groups": 2},
+    "CONV5": {"c": 192, "m": 128, "p": 13, "q": 13, "r": 3, "s": 3, "groups": 2},
+}
+"""Sizes of AlexNet's convolutions (Krizhevsky et al., 2012)."""
+BATCH = 4
+
+EIE_UNITS = SparseUnits(units=64, clock_hz=800e6, run_bits=4, queue=8)
+"""Han et al., ISCA 2016: 64 units at 800 MHz, zero runs in 4 bits, queues of 8 activations."""
+EIE_LAYERS: Mapping[str, tuple[int, int, float, float]] = {
+    "AlexNet FC6": (9216, 4096, 9, 35.1), "AlexNet FC7": (4096, 4096, 9, 35.3),
+    "AlexNet FC8": (4096, 1000, 25, 37.5), "VGG16 FC6": (25088, 4096, 4, 18.3),
+    "VGG16 FC7": (4096, 4096, 4, 37.5), "VGG16 FC8": (4096, 1000, 23, 41.1),
+    "NT- We": (4096, 600, 10, 100), "NT- Wd": (600, 8791, 11, 100),
+    "NT- LSTM": (1201, 2400, 10, 100),
+}  # fmt: skip
+"""Inputs, outputs, and densities of weights and activations in %, of the same paper's table."""
+
+
+def score(data: Path, limit: int | None = None) -> Iterator[Scored]:
+    """All metrics; the tables are small, a limit changes nothing."""
+    del limit
+    yield _energies(data)
+    yield from _eyeriss(data)
+    yield from _eie(data)
+
+
+def least_worst_factor(ratios: F64) -> float:
+    """The factor c for which the largest of |c / ratio - 1| is least.
+
+    >>> round(least_worst_factor(np.array([1.0, 1.25])), 4)
+    1.1111
+    """
+    return float(2.0 / (1.0 / ratios.min() + 1.0 / ratios.max()))
+
+
+def _scored(
+    metric: str, names: list[str], measured: F64, estimate: F64, device: str,
+    baselines: Mapping[str, F64] | None = None,
+) -> Scored:  # fmt: skip
+    return Scored(
+        metric, measured, estimate, estimate, estimate, baselines=baselines or {},
+        groups={"device": np.full(len(names), device), "layer": np.array(names)},
+    )  # fmt: skip
+
+
+def _energies(data: Path) -> Scored:
+    """Energy of the mappings of four designs, beside what the tool printed."""
+    printed = {}
+    with (data / TOOLS).open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            words = row["system"].split()
+            if words[:1] == ["Timeloop"]:
+                uj = next(part for part in row["value"].split(";") if part.strip().endswith("uJ"))
+                printed[words[1]] = float(uj.split()[0])
+    ours = [given_mapping(str(data / TIMELOOP / name))[1].energy_pj[0] / 1e6 for name in DENSE]
+    theirs = np.array([printed[name] for name in DENSE])
+    return _scored("energy_uj", list(DENSE), theirs, np.array(ours), "Timeloop's examples")
+
+
+def _eyeriss(data: Path) -> Iterator[Scored]:
+    with (data / EYERISS).open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["layer"] in ALEXNET]
+    names = [row["layer"] for row in rows]
+
+    def column(name: str) -> F64:
+        return np.array([float(row[name]) for row in rows])
+
+    chip = find_design("eyeriss")
+    design = chip.architecture
+    buffer = design.memories[1]
+    measured_ms, buffer_mb = column("processing_latency_ms"), column("glb_mb")
+    ideal = column("gmacs") * 1e9 / column("active_pes")
+    words = buffer_mb * 1e6 * 8 / buffer.word_bits / buffer.ports[0].words_per_cycle
+    plain = ideal / design.clock_hz * 1e3
+    ratios = measured_ms / plain
+    estimate = np.array(
+        [
+            _bound_ms(
+                replace(design, overhead=least_worst_factor(np.delete(ratios, row))),
+                ideal[row : row + 1], words[row : row + 1],
+            )
+            for row in range(len(rows))
+        ]
+    )  # fmt: skip
+    yield _scored(
+        "eyeriss_ms", names, measured_ms, estimate, "Eyeriss",
+        {"no stalls, no ports": plain, "constant fitted on all five": np.array(
+            [_bound_ms(design, ideal[r : r + 1], words[r : r + 1]) for r in range(len(rows))])},
+    )  # fmt: skip
+    mapped = [row_stationary(design, chip.constraints, name) for name in names]
+    moved = [
+        float((c.traffic.reads[1] + c.traffic.fills[1] + c.traffic.updates[1]).sum())
+        * buffer.word_bits / 8e6
+        for c in mapped
+    ]  # fmt: skip
+    yield _scored("eyeriss_buffer_mb", names, buffer_mb, np.array(moved), "Eyeriss")
+    times = np.array([float(c.seconds[0]) * 1e3 for c in mapped])
+    yield _scored(
+        "eyeriss_mapped_ms", names, measured_ms, times, "Eyeriss", {"no stalls, no ports": plain}
+    )
+
+
+def _bound_ms(design: Architecture, work: F64, words: F64) -> float:
+    return float(busiest_cycles(design, work, [words])[0]) / design.clock_hz * 1e3
+
+
+def row_stationary(design: Architecture, rules: Constraints, layer: str) -> Cost:
+    """The mapping of a layer with least energy times delay that keeps rows where they are.
+
+    Output rows stand side by side, as many as there are columns, with a whole filter column below
+    each. Rows that do not fill the columns are made up to do so for the search; what is counted is
+    the layer itself.
+    """
+    sizes = dict(ALEXNET[layer], n=BATCH)
+    real = conv2d(**sizes)
+    columns = next(slot.limit for slot in design.slots if slot.is_spatial)
+    rows = sizes["p"]
+    if rows > columns:
+        sizes["p"] = int(-(-rows // columns) * columns)
+    across = int(min(columns, rows))
+    still = dict.fromkeys("NCMRSQG", 1)
+    some = {
+        **rules.rules,
+        ("columns", 0): SlotRule({**still, "P": across}),
+        ("rows", 0): SlotRule({**dict.fromkeys("NSQG", 1), "R": sizes["r"]}),
+    }
+    found = best_mapping(conv2d(**sizes), design, Constraints(some), objective="edp")
+    return cost(real, design, MappingBatch.of(found.nest, real, design))
+
+
+def _eie(data: Path) -> Iterator[Scored]:
+    with (data / EIE).open(encoding="utf-8") as lines:
+        head, *rows = list(csv.reader(lines))
+    names = head[1:]
+    table = {row[0]: np.array([float(value) for value in row[1:]]) for row in rows}
+    shapes = [
+        (outputs, inputs, weights / 100, active / 100)
+        for inputs, outputs, weights, active in (EIE_LAYERS[name] for name in names)
+    ]
+    unpadded = np.array([r * c * d * a / 64 / 800 for r, c, d, a in shapes])
+    balanced = np.array([EIE_UNITS.balanced_s(*shape) * 1e6 for shape in shapes])
+    whole = np.array([EIE_UNITS.seconds(*shape) * 1e6 for shape in shapes])
+    beside = {"without padding": unpadded}
+    yield _scored("eie_balanced_us", names, table["Theoretical Time"], balanced, "EIE", beside)
+    yield _scored("eie_us", names, table["Actual Time"], whole, "EIE", beside)
+
+
+SUITES = (
+    Suite(
+        "accelerator",
+        (
+            TOOLS, EYERISS, EIE,
+            *(f"{TIMELOOP}/{name}/{file}" for name in DENSE
+              for file in ("parsed-processed-input.yaml", "ERT.yaml", "map.yaml")),
+        ),
+        score, both_tiers=False,
+    ),
+)  # fmt: skip

@@ -1,0 +1,161 @@
+"""A loop nest walked step by step with sets of indices: slow, and independent of the formulas."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+
+from silicast.accelerator.architecture import Architecture, FanOut
+from silicast.accelerator.einsum import Einsum, Tensor
+from silicast.accelerator.mapping import MappingBatch
+
+Words = frozenset[tuple[int, ...]]
+
+
+class Walk:
+    """Counts of one mapping: reads, fills and updates by (memory, tensor)."""
+
+    def __init__(self, einsum: Einsum, arch: Architecture, batch: MappingBatch) -> None:
+        self.einsum, self.arch, self.batch = einsum, arch, batch
+        self.reads: dict[tuple[int, str], int] = defaultdict(int)
+        self.fills: dict[tuple[int, str], int] = defaultdict(int)
+        self.updates: dict[tuple[int, str], int] = defaultdict(int)
+        self.loops: list[tuple[int, str, int, int]] = []  # slot, dim, bound, tile of one step
+        for slot in range(len(arch.slots)):
+            order = sorted(range(len(einsum.dims)), key=lambda d: batch.positions[slot, d, 0])
+            for d in order:
+                bound = int(batch.factors[slot, d, 0])
+                inner = 1
+                for s in range(slot + 1, len(arch.slots)):
+                    inner *= int(batch.factors[s, d, 0])
+                self.loops.append((slot, einsum.dims[d], bound, inner))
+        self.steps = len(set(self._times()))
+        for tensor in einsum.tensors:
+            self._count(tensor)
+
+    def _walk(self, loops: list[tuple[int, str, int, int]]) -> Iterator[tuple[int, ...]]:
+        """Indices of loops whose tile starts inside the bounds, in order."""
+        for at in itertools.product(*(range(bound) for _, _, bound, _ in loops)):
+            start = dict.fromkeys(self.einsum.dims, 0)
+            for (_, dim, _, inner), i in zip(loops, at, strict=True):
+                start[dim] += i * inner
+            if all(start[d] < self.einsum.bounds[d] for d in start):
+                yield at
+
+    def _times(self) -> Iterator[tuple[int, ...]]:
+        for at in self._walk(self.loops):
+            yield tuple(
+                i for (slot, *_), i in zip(self.loops, at, strict=True)
+                if not self.arch.slots[slot].is_spatial
+            )  # fmt: skip
+
+    def _tile(self, tensor: Tensor, place: int, at: tuple[int, ...]) -> Words:
+        outer = [loop for loop in self.loops if loop[0] < place]
+        start = dict.fromkeys(self.einsum.dims, 0)
+        size = dict.fromkeys(self.einsum.dims, 1)
+        for slot, dim, bound, _ in self.loops:
+            if slot >= place:
+                size[dim] *= bound
+        for (_, dim, _, inner), i in zip(outer, at, strict=True):
+            start[dim] += i * inner
+        ranges = [
+            range(start[d], min(start[d] + size[d], self.einsum.bounds[d]))
+            for d in self.einsum.dims
+        ]
+        names = self.einsum.dims
+        found = set()
+        for point in itertools.product(*ranges):
+            value = dict(zip(names, point, strict=True))
+            found.add(tuple(sum(c * value[d] for d, c in rank) for rank in tensor.ranks))
+        # A tile is a box, as a memory holds it: gaps of a stride count.
+        if tensor.windows and found:
+            sides = [range(min(f[i] for f in found), max(f[i] for f in found) + 1)
+                     for i in range(len(tensor.ranks))]  # fmt: skip
+            found = set(itertools.product(*sides))
+        return frozenset(found)
+
+    def _visited(
+        self, tensor: Tensor, place: int
+    ) -> dict[tuple[int, ...], list[tuple[object, Words]]]:
+        """Instance -> (time, words that come) of every tile that is not there already."""
+        outer = [loop for loop in self.loops if loop[0] < place]
+        space = [i for i, loop in enumerate(outer) if self.arch.slots[loop[0]].is_spatial]
+        time = [i for i in range(len(outer)) if i not in space]
+        inward = [i for i in reversed(time) if outer[i][2] > 1]
+        run = list(itertools.takewhile(lambda i: outer[i][1] == outer[inward[0]][1], inward))
+        before: dict[tuple[int, ...], tuple[tuple[int, ...], Words]] = {}
+        found: dict[tuple[int, ...], list[tuple[object, Words]]] = defaultdict(list)
+        clock = {t: n for n, t in enumerate(
+            sorted({tuple(at[i] for i in time) for at in self._walk(outer)}))}  # fmt: skip
+        moving = {i for i in time if outer[i][1] in tensor.dims}
+        for at in self._walk(outer):
+            here = tuple(at[i] for i in space)
+            now = clock[tuple(at[i] for i in time)]
+            tile = self._tile(tensor, place, at)
+            if here in before:
+                last, words = before[here]
+                changed = {i for i in time if last[i] != at[i]}
+                if not changed & moving:
+                    before[here] = (at, tile)
+                    continue
+                new = tile - words if changed <= set(run) and tensor.windows else tile
+            else:
+                new = tile
+            before[here] = (at, tile)
+            found[here].append((now, new))
+        return found
+
+    def _count(self, tensor: Tensor) -> None:
+        kept = [n for n, keep in enumerate(self.batch.keep) if tensor.name in keep]
+        places = [self.arch.memory_slots[n] for n in kept] + [len(self.arch.slots)]
+        for n, level in enumerate(kept):
+            above, below = places[n], places[n + 1]
+            outer = [loop for loop in self.loops if loop[0] < below]
+            space = [loop for loop in outer if self.arch.slots[loop[0]].is_spatial]
+            if below == len(self.arch.slots):
+                came: dict[tuple[int, ...], list[tuple[object, Words]]] = {}
+                for at in self._walk(self.loops):
+                    here = tuple(i for loop, i in zip(self.loops, at, strict=True)
+                                 if self.arch.slots[loop[0]].is_spatial)  # fmt: skip
+                    then = tuple(i for loop, i in zip(self.loops, at, strict=True)
+                                 if not self.arch.slots[loop[0]].is_spatial)  # fmt: skip
+                    came.setdefault(here, []).append((then, self._tile(tensor, below, at)))
+            else:
+                came = self._visited(tensor, below)
+            passed: dict[object, set[Words]] = defaultdict(set)
+            alone = 0
+            for instance, tiles in came.items():
+                # Instances that share a fan-out are told apart by what they take.
+                key = []
+                for loop, turn in zip(space, instance, strict=True):
+                    node = self.arch.nodes[self.arch.slots[loop[0]].node]
+                    assert isinstance(node, FanOut)
+                    between = loop[0] > above
+                    together = node.reduction if tensor.is_output else node.multicast
+                    if not between or not together or loop[1] in tensor.dims:
+                        key.append(turn)
+                for moment, words in tiles:
+                    alone += len(words)
+                    passed[tuple(key), moment].add(words)
+            total = sum(sum(len(w) for w in words) for words in passed.values())
+            if tensor.is_output:
+                self.updates[level, tensor.name] = total
+                self.reads[level, tensor.name] = total - self._met(tensor, above)
+            else:
+                self.reads[level, tensor.name] = total
+            if n + 1 < len(kept):
+                child = alone
+                if tensor.is_output:
+                    child -= self._met(tensor, below)
+                self.fills[kept[n + 1], tensor.name] = child
+
+    def _met(self, tensor: Tensor, place: int) -> int:
+        """Elements that each instance holds at least once, summed over instances."""
+        outer = [loop for loop in self.loops if loop[0] < place]
+        found: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+        for at in self._walk(outer):
+            here = tuple(i for loop, i in zip(outer, at, strict=True)
+                         if self.arch.slots[loop[0]].is_spatial)  # fmt: skip
+            found[here] |= self._tile(tensor, place, at)
+        return sum(len(words) for words in found.values())

@@ -1,0 +1,129 @@
+"""Counts of loop nests against a walk through them, and laws that no mapping escapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.accelerator.accounting import account
+from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory
+from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.mapping import MappingBatch
+from tests.property.accelerator_walk import Walk
+
+
+def chip(*, multicast: bool = True, reduction: bool = True) -> Architecture:
+    return Architecture(
+        "chip",
+        (
+            Memory("dram"),
+            FanOut("cores", (2,), multicast, reduction),
+            Memory("buffer"),
+            FanOut("array", (4, 4), multicast, reduction),
+            Memory("weights", keeps=("Weights",)),
+            Memory("sums", keeps=("Outputs",)),
+        ),
+        Compute("mac"),
+    )
+
+
+@st.composite
+def splits(draw: st.DrawFn, *, exact: bool) -> tuple[Einsum, MappingBatch]:
+    """A small problem, and loops that cover it."""
+    size = st.integers(1, 4)
+    window = draw(st.booleans())
+    if window:
+        sizes = {d: draw(size) for d in "cmr"} | {"p": draw(st.integers(1, 6))}
+        einsum = conv2d(**sizes, q=1, s=1, stride=draw(st.integers(1, 2)))
+    else:
+        einsum = matmul(m=draw(size), n=draw(size), k=draw(st.integers(1, 6)))
+    slots = len(chip().slots)
+    factors = np.ones((slots, len(einsum.dims), 1))
+    for d, bound in enumerate(einsum.bounds.values()):
+        left = bound
+        for slot in draw(st.permutations(range(slots))):
+            if chip().slots[slot].is_spatial and factors[slot].prod() > 1:
+                continue
+            split = draw(st.sampled_from([f for f in range(1, left + 1) if left % f == 0]))
+            if chip().slots[slot].is_spatial and split > chip().slots[slot].limit:
+                continue
+            factors[slot, d, 0] = split
+            left //= split
+        factors[0, d, 0] *= left
+    if not exact and not window:
+        # Cut every dimension short: the last tile of each level is then partial.
+        bounds = {}
+        for d, (dim, bound) in enumerate(einsum.bounds.items()):
+            inner = int(bound // factors[0, d, 0])
+            bounds[dim] = bound - draw(st.integers(0, max(0, inner - 1)))
+        einsum = Einsum(einsum.name, bounds, einsum.tensors)
+    order = np.array(
+        [draw(st.permutations(range(len(einsum.dims)))) for _ in range(slots)], dtype=np.int8
+    )
+    keep = tuple(
+        frozenset(n for n in einsum.names if level == 0 or memory.may_keep(n))
+        for level, memory in enumerate(chip().memories)
+    )
+    if draw(st.booleans()):
+        keep = (keep[0], keep[1] - {draw(st.sampled_from(einsum.names))}, *keep[2:])
+    return einsum, MappingBatch(factors, order[:, :, None], keep)
+
+
+def assert_equal(einsum: Einsum, arch: Architecture, batch: MappingBatch) -> None:
+    ours, walk = account(einsum, arch, batch), Walk(einsum, arch, batch)
+    assert ours.steps[0] == walk.steps
+    for level in range(len(arch.memories)):
+        for t, name in enumerate(einsum.names):
+            for kind in ("reads", "fills", "updates"):
+                mine = getattr(ours, kind)[level, t, 0]
+                assert mine == getattr(walk, kind)[level, name], (arch.memories[level], name, kind)
+
+
+@settings(max_examples=150, deadline=None)
+@given(splits(exact=True))
+def test_counts_of_whole_tiles_are_those_of_a_walk(case: tuple[Einsum, MappingBatch]) -> None:
+    assert_equal(case[0], chip(), case[1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(splits(exact=False), st.booleans())
+def test_counts_of_tiles_cut_short_are_those_of_a_walk(
+    case: tuple[Einsum, MappingBatch], shared: bool
+) -> None:
+    assert_equal(case[0], chip(multicast=shared, reduction=shared), case[1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(splits(exact=False))
+def test_nothing_beats_compulsory_traffic(case: tuple[Einsum, MappingBatch]) -> None:
+    einsum, batch = case
+    traffic = account(einsum, chip(), batch)
+    for t, tensor in enumerate(einsum.tensors):
+        moved = (traffic.updates if tensor.is_output else traffic.reads)[0, t, 0]
+        touched = tensor.size(einsum.bounds)
+        if tensor.windows:  # a stride may leave words between tiles untouched
+            touched = min(touched, einsum.bounds["C"] * einsum.bounds["P"])
+        assert moved >= touched
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8192, 8193])
+def test_one_row_is_the_batch_bit_for_bit(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    einsum = matmul(m=8, n=8, k=8)
+    slots = len(chip().slots)
+    factors = np.ones((slots, 3, rows))
+    for d in range(3):
+        for _ in range(3):
+            factors[rng.choice([0, 2, 5, 6], rows), d, np.arange(rows)] *= 2
+    order = rng.permuted(
+        np.tile(np.arange(3, dtype=np.int8)[None, :, None], (slots, 1, rows)), axis=1
+    )
+    batch = MappingBatch(factors, order, tuple(frozenset(einsum.names) for _ in range(4)))
+    whole = account(einsum, chip(), batch)
+    for row in {0, rows // 2, rows - 1}:
+        one = account(einsum, chip(), batch.take(slice(row, row + 1)))
+        assert (one.reads[..., 0] == whole.reads[..., row]).all()
+        assert (one.updates[..., 0] == whole.updates[..., row]).all()
+        assert one.steps[0] == whole.steps[row]

@@ -1,0 +1,131 @@
+"""The mapper against every mapping there is, and laws of a proven optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+import pytest
+
+from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.cost import Objective, cost, value_of
+from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.mapper import best_mapping, keep_patterns
+from silicast.accelerator.mapping import MappingBatch
+
+PROBLEMS = 1000 if os.environ.get("SILICAST_FRESH_CASES") else 12
+
+
+def random_chip(rng: np.random.Generator, names: tuple[str, ...]) -> Architecture:
+    """Three memories, of which one may keep a single tensor, and a fan-out somewhere."""
+    energy = np.sort(rng.uniform(0.1, 20, 3))[::-1]
+    leak = float(rng.choice([0.0, 0.05]))
+    memories = [
+        Memory(
+            name, capacity_words=capacity, read_pj=float(e), fill_pj=float(e * rng.uniform(0.5, 1)),
+            update_pj=float(e * rng.uniform(0.5, 1)), keeps=keeps, may_bypass=passes,
+            leak_pj_per_cycle=leak,
+        )
+        for name, capacity, e, keeps, passes in (
+            ("dram", None, energy[0], None, ()),
+            ("buffer", float(rng.integers(12, 80)), energy[1], None,
+             (str(rng.choice(names)),) if rng.random() < 0.5 else ()),
+            ("local", float(rng.integers(3, 12)), energy[2],
+             tuple(rng.choice(names, int(rng.integers(1, 4)), replace=False)), ()),
+        )
+    ]  # fmt: skip
+    fan = FanOut("array", (int(rng.integers(2, 5)),), bool(rng.random() < 0.8),
+                 bool(rng.random() < 0.8))  # fmt: skip
+    place = int(rng.integers(1, 4))
+    if place < 3 and fan.size == 4:
+        memories[2] = dataclasses.replace(memories[2], cluster=int(rng.choice([1, 2, 4])))
+    nodes: tuple[Memory | FanOut, ...] = (*memories[:place], fan, *memories[place:])
+    return Architecture("chip", nodes, Compute("mac", energy_pj=0.2), idle_leaks=False)
+
+
+def random_problem(rng: np.random.Generator) -> Einsum:
+    if rng.random() < 0.5:
+        m, n, k = (int(rng.choice([2, 3, 4, 6, 8])) for _ in range(3))
+        return matmul(m=m, n=n, k=k)
+    sizes = {d: int(rng.choice([1, 2, 3, 4])) for d in "cmpr"}
+    return conv2d(**sizes, q=1, s=1, stride=int(rng.integers(1, 3)))
+
+
+def every_mapping(einsum: Einsum, chip: Architecture) -> list[MappingBatch]:
+    """All of them, or nothing where there are more than a million."""
+    slots, dims = chip.slots, einsum.dims
+    per_dim = []
+    for size in einsum.bounds.values():
+        divisors = [f for f in range(1, size + 1) if size % f == 0]
+        per_dim.append(
+            [c for c in itertools.product(divisors, repeat=len(slots)) if np.prod(c) == size]
+        )
+    turning = [d for d, size in enumerate(einsum.bounds.values()) if size > 1]
+    orders = list(itertools.permutations(turning))
+    count = np.prod([len(c) for c in per_dim]) * len(orders) ** 3
+    if count > 1_000_000:
+        return []
+    tables = [np.array(c, dtype=float).T for c in per_dim]
+    index = np.indices([len(c) for c in per_dim]).reshape(len(dims), -1)
+    factors = np.stack([t[:, i] for t, i in zip(tables, index, strict=True)], axis=1)
+    for s, slot in enumerate(slots):
+        factors = factors[:, :, factors[s].prod(axis=0) <= slot.limit]
+    found = []
+    for keep in keep_patterns(einsum, chip):
+        for chosen in itertools.product(orders, repeat=3):
+            positions = np.zeros(factors.shape, dtype=np.int8)
+            for place, order in zip(chip.memory_slots, chosen, strict=True):
+                for rank, d in enumerate(order):
+                    positions[place, d] = rank
+            found.append(MappingBatch(factors, positions, keep))
+    return found
+
+
+@pytest.mark.parametrize("objective", ["energy", "latency", "edp"])
+def test_no_mapping_is_better_than_the_one_found(objective: Objective) -> None:
+    rng = np.random.default_rng(18)
+    solved = 0
+    while solved < PROBLEMS // (1 if objective == "energy" else 4):
+        einsum = random_problem(rng)
+        chip = random_chip(rng, einsum.names)
+        batches = every_mapping(einsum, chip)
+        if not batches:
+            continue
+        least = min(float(value_of(cost(einsum, chip, b), objective).min()) for b in batches)
+        if not np.isfinite(least):
+            continue
+        found = best_mapping(einsum, chip, objective=objective, effort=100_000_000)
+        assert found.value == pytest.approx(least, rel=1e-9), (solved, chip, einsum.bounds)
+        assert found.bound <= least * (1 + 1e-9)
+        assert found.gap < 0.05
+        solved += 1
+
+
+def test_a_larger_or_wider_level_is_never_worse() -> None:
+    rng = np.random.default_rng(5)
+    einsum = matmul(m=12, n=16, k=24)
+    for _ in range(4):
+        chip = random_chip(rng, einsum.names)
+        place = next(i for i, node in enumerate(chip.nodes) if node.name == "buffer")
+        memory = chip.nodes[place]
+        assert isinstance(memory, Memory)
+        values = []
+        for factor in (1, 2, 8):
+            larger = dataclasses.replace(
+                memory, capacity_words=(memory.capacity_words or 0) * factor
+            )
+            nodes = (*chip.nodes[:place], larger, *chip.nodes[place + 1 :])
+            values.append(best_mapping(einsum, dataclasses.replace(chip, nodes=nodes)).value)
+        assert values == sorted(values, reverse=True)
+
+
+def test_a_narrow_port_is_bounded_and_counted() -> None:
+    einsum = matmul(m=8, n=8, k=8)
+    memory = Memory("dram", read_pj=1.0, update_pj=1.0, ports=(Port("read", 0.25, ("read",)),))
+    buffer = Memory("buffer", 64.0, read_pj=0.1, fill_pj=0.1, update_pj=0.1)
+    chip = Architecture("chip", (memory, buffer), Compute("mac", energy_pj=0.1))
+    found = best_mapping(einsum, chip, objective="latency")
+    assert found.value == max(512, found.cost.traffic.reads[0].sum() / 0.25)
+    assert found.bound <= found.value

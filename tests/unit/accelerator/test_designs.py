@@ -1,0 +1,121 @@
+"""Architecture files, their battery, and what a systolic mesh adds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.accelerator.architecture_file import DESIGNS, build, find_design, read_design
+from silicast.accelerator.check import check_architecture
+from silicast.accelerator.cost import cost
+from silicast.accelerator.einsum import conv2d, matmul
+from silicast.accelerator.mapper import best_mapping
+from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.task import einsum_of, mapped, task_of
+from silicast.core.catalog import CATALOG
+from silicast.core.compiled import read_toml
+from silicast.core.errors import SilicastError
+
+TABLE: dict[str, Any] = {
+    "name": "x",
+    "level": [{"name": "dram"}, {"name": "array", "mesh": [2]}, {"name": "spad"}],
+    "compute": {"energy_pj": 1.0},
+}
+
+
+@pytest.mark.parametrize("path", sorted((CATALOG / DESIGNS).glob("*.toml")), ids=lambda p: p.stem)
+def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
+    design = read_design(path)
+    assert design.architecture.name == path.stem
+    assert design.architecture.source
+    found = best_mapping(
+        matmul(m=64, n=128, k=128) if "systolic" in path.stem
+        else conv2d(c=16, m=16, p=14, q=14, r=3, s=3),
+        design.architecture, design.constraints,
+    )  # fmt: skip
+    assert found.cost.fits.all()
+    assert 0 <= found.gap < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"levels": []}, "unknown field `levels`"),
+        ({"level": []}, "a memory that every tensor starts in"),
+        ({"level": [{"name": "a", "keeps": ["W"]}]}, "the first memory keeps every tensor"),
+        ({"level": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),
+        ({"level": [{"name": "a", "capacity_words": 0}]}, "a.capacity_words"),
+        ({"level": [{"name": "a", "energy_pj": {"read": -1}}]}, "a.read_pj"),
+        ({"level": [{"name": "a", "port": [{"words_per_cycle": 0}]}]}, "words_per_cycle"),
+        ({"level": [{"name": "a"}, {"name": "f", "mesh": [0]}]}, r"f.mesh\[0\]"),
+        ({"level": [{"name": "a"}, {"name": "f", "mesh": [2], "systolic": "W"}]}, "f.systolic"),
+        ({"compute": {"energy_pj": "much"}}, "compute.energy_pj"),
+        ({"clock_mhz": 0}, "clock_mhz"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_field(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(SilicastError, match=said):
+        checked({**TABLE, **change})
+
+
+def checked(table: dict[str, Any]) -> None:
+    for problem in check_architecture(build(table, "x.toml").architecture):
+        raise SilicastError(f"{problem.field}: {problem.expected}")
+
+
+def test_a_systolic_array_takes_what_scale_sim_says() -> None:
+    """2 R + C + T - 2 cycles a fold, of a weight-stationary R x C array and T rows."""
+    rows, columns = 8, 4
+    table = read_toml(CATALOG / DESIGNS / "systolic-128.toml")
+    for level in table["level"]:
+        level.pop("port", None)
+        if level["name"] == "array":
+            level["mesh"] = [rows, columns]
+    chip = build(table).architecture
+    for m, n, k in ((16, 4, 8), (100, 8, 32), (7, 40, 24)):
+        einsum = matmul(m=m, n=n, k=k)
+        nest = LoopNest(
+            (
+                Loop("dram", "N", n // columns), Loop("buffer", "K", k // rows),
+                Loop("buffer", "M", m), Loop("array", "K", rows, 0), Loop("array", "N", columns, 1),
+            ),
+            {},
+        )  # fmt: skip
+        found = cost(einsum, chip, MappingBatch.of(nest, einsum, chip))
+        folds = (n // columns) * (k // rows)
+        assert found.cycles[0] == folds * (2 * rows + columns + m - 2)
+
+
+def test_words_of_the_command_line_name_a_task() -> None:
+    task = task_of("eyeriss", "conv2d", ["c=3", "m=8", "p=4", "q=4", "r=3", "s=3", "stride=2"])
+    assert task.einsum.points == 3 * 8 * 16 * 9
+    with pytest.raises(SilicastError, match="needs n, k"):
+        einsum_of("matmul", ["m=3"])
+    with pytest.raises(SilicastError, match="expected a size"):
+        einsum_of("matmul", ["m=3", "n=x"])
+    with pytest.raises(SilicastError, match="unknown design"):
+        task_of("eyerest", "matmul", ["m=1", "n=1", "k=1"])
+    with pytest.raises(SilicastError, match="unknown objective"):
+        mapped(task, "speed")
+
+
+def test_what_fits_nowhere_names_level_and_words() -> None:
+    table = read_toml(CATALOG / DESIGNS / "eyeriss.toml")
+    for level in table["level"]:
+        if level["name"] == "buffer":
+            level["capacity_words"] = 1
+            level.pop("capacity_kib")
+    design = build(table)
+    with pytest.raises(SilicastError, match=r"buffer: no mapping fits.* need \d+ words, 1 are"):
+        best_mapping(conv2d(c=2, m=2, p=2, q=2, r=3, s=3), design.architecture, design.constraints)
+
+
+def test_contradictory_rules_are_named() -> None:
+    design = find_design("eyeriss")
+    table = read_toml(CATALOG / DESIGNS / "eyeriss.toml")
+    table["constraint"].append({"level": "dram", "fixed": {"P": 5}})
+    wrong = build(table)
+    with pytest.raises(SilicastError, match="multiply to 5, which does not divide 12"):
+        best_mapping(conv2d(c=2, m=2, p=12, q=4, r=3, s=3), design.architecture, wrong.constraints)
