@@ -13,10 +13,12 @@ from silicast.distributed.closed_forms import least_makespan, most_makespan
 from silicast.distributed.dependencies import WAITS, Waits, producers
 from silicast.distributed.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.check import check_schedule
+from silicast.distributed.schedules.controllable_memory import PERIOD, BuildingBlock
 from silicast.distributed.schedules.schedule import schedule, schedules
 
 TIMES = st.floats(0.05, 2.0)
 NAMES = sorted(schedules())
+BLOCKS = ("v_half", "v_min")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,6 +38,8 @@ def test_the_bubble_equals_the_published_form(
     weight, forward, part = sorted(times)
     if name == "dualpipe":
         part = forward  # the paper counts them as equal
+    if name in BLOCKS:
+        weight = part = forward  # slots are alike
     order = rule.order(ranks, ranks * groups, chunks if rule.chunks is None else None)
     found = pipeline_times(order, Durations.equal(order.placement, forward, part, weight))
     form = rule.bubble(ranks, order.placement.chunks, forward, part, weight)
@@ -112,6 +116,27 @@ def test_memory_peaks_are_those_of_the_papers() -> None:
     assert max(peak("zb_h2")) == 15
     assert peak("zbv") == [16] * 8  # of half a rank's layers each
     assert max(peak("dualpipe")) == 9
+
+
+@pytest.mark.parametrize("ranks", range(1, 14))
+def test_building_blocks_hold_what_their_length_says(ranks: int) -> None:
+    def peak(name: str) -> set[float]:
+        return set(schedule(name).order(ranks, 4 * ranks).peak().tolist())
+
+    assert peak("v_half") == {2.0 * (ranks // 2 + 1)}  # the same on every rank
+    assert max(peak("v_min")) == 2.0 * -(-(ranks + 2) // 3)
+    assert max(peak("zbv")) == 2.0 * ranks  # 1F1B's, in stages half as large
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@given(ranks=st.integers(1, 40))
+def test_no_rank_has_two_passes_of_blocks_in_a_slot(name: str, ranks: int) -> None:
+    block = schedule(name)
+    assert isinstance(block, BuildingBlock)
+    for rank in range(ranks):
+        slots = block.slots(rank, ranks)
+        assert len({slot % PERIOD for slot in slots}) == len(slots)
+        assert list(slots) == sorted(slots)
 
 
 def test_joined_passes_hide_each_other() -> None:

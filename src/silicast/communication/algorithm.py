@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from silicast.communication.topology import Topology
-from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64
+from silicast.core.registry import Registry
 
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
@@ -66,21 +66,15 @@ class CollectiveAlgorithm(ABC):
         """Time of each size in bytes; elementwise, non-decreasing and linear at the far end."""
 
 
-_REGISTRY: dict[str, CollectiveAlgorithm] = {}
-
-
-def register(cls: type[CollectiveAlgorithm]) -> type[CollectiveAlgorithm]:
-    """Class decorator: makes an algorithm known. One instance serves all calls."""
-    if cls.name in _REGISTRY:
-        raise ValueError(f"two collective algorithms are named {cls.name!r}")
-    _REGISTRY[cls.name] = cls()
-    return cls
+_KNOWN: Registry[CollectiveAlgorithm] = Registry(
+    "silicast.communication", "collective algorithm", "algorithm"
+)
+register = _KNOWN.register
 
 
 def algorithms() -> Mapping[str, CollectiveAlgorithm]:
     """All algorithms by name."""
-    _load_all()
-    return dict(sorted(_REGISTRY.items()))
+    return _KNOWN.all()
 
 
 def algorithm(name: str) -> CollectiveAlgorithm:
@@ -89,26 +83,4 @@ def algorithm(name: str) -> CollectiveAlgorithm:
     Raises:
         SilicastError: there is none of that name.
     """
-    found = _REGISTRY.get(name)
-    if found is None:
-        _load_all()
-        found = _REGISTRY.get(name)
-    if found is None:
-        raise unknown_name(
-            f"unknown collective algorithm {name!r}",
-            "algorithm",
-            f"one of {', '.join(sorted(_REGISTRY))}",
-        )
-    return found
-
-
-def _load_all() -> None:
-    """Imports every module of this package once, so that each algorithm registers itself."""
-    import importlib
-    import pkgutil
-
-    import silicast.communication as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+    return _KNOWN.named(name)

@@ -77,6 +77,11 @@ class Candidates:
         """Some of them."""
         return Candidates(self.space, self.table[:, rows])
 
+    def key(self, row: int) -> str:
+        """All fields of one of them, as words."""
+        own = zip(FIELDS, self.table[:, row].tolist(), strict=True)
+        return ", ".join(f"{name} {value}" for name, value in own)
+
     def plan(self, row: int) -> tuple[TrainingPlan, int, Recompute]:
         """One of them, its micro-batch and what it computes again."""
         own = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))

@@ -14,6 +14,11 @@ from silicast.composition.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.data_ranks import Exchanges
+from silicast.distributed.expert_capacity import Capacity
+from silicast.distributed.memory import Rules, layer_bytes
+from silicast.distributed.memory_kept import Style
+from silicast.distributed.memory_rows import Rows
+from silicast.distributed.offload import HostMoves, Offload
 from silicast.distributed.plan import TrainingPlan
 from silicast.distributed.spread import RankSpread
 from silicast.workload.decoder import build_graph
@@ -23,6 +28,7 @@ from silicast.workload.model import ModelConfig
 from silicast.workload.op import Op
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
+from silicast.workload.recomputation import Recompute
 
 
 @final
@@ -36,6 +42,8 @@ class Rank:
         framework: how the model's code runs, with what it trains.
         seq_len, micro_batch: of a pass.
         adapters: what is trained beside frozen weights; None = the weights are.
+        offload: what the host's memory holds.
+        capacity: of its experts; None = they take all tokens.
     """
 
     deployment: Deployment
@@ -44,6 +52,31 @@ class Rank:
     seq_len: int
     micro_batch: int
     adapters: Adapters | None = None
+    offload: Offload = Offload()
+    capacity: Capacity | None = None
+
+    @property
+    def style(self) -> Style:
+        """How its layers run, as far as what they keep depends on it."""
+        adapters = self.adapters
+        return Style(
+            precision=self.deployment.precision, flash=self.framework.attention == "fused",
+            adapted=None if adapters is None else adapters.products,
+            adapter_rank=0 if adapters is None else adapters.rank,
+            routed=1.0 if self.capacity is None else self.capacity.rows,
+        )  # fmt: skip
+
+    @property
+    def plain(self) -> bool:
+        """Whether one device runs it as it would alone: no adapters, offloading, or limits."""
+        ways = (self.adapters, self.capacity)
+        return self.plan.gpus == 1 and ways == (None, None) and not self.offload.any
+
+    @property
+    def recompute(self) -> Recompute:
+        """What its backward pass runs again."""
+        training = self.framework.training
+        return training.recompute if training is not None else "none"
 
     def __post_init__(self) -> None:
         if self.seq_len % (2 * self.plan.cp) and self.plan.cp > 1:
@@ -55,10 +88,12 @@ class Rank:
             )
 
 
+@lru_cache(maxsize=256)
 def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchanges()) -> Graph:
     """Forward and backward pass of layers ``first`` to ``last - 1`` on one rank.
 
-    The first chunk begins with the embedding, the last one ends with the head and the loss.
+    The first chunk begins with the embedding, the last one ends with the head and the loss; chunks
+    of the same layers are built once.
     """
     own, plan = rank.deployment, rank.plan
     shape = PassShape(rank.micro_batch, rank.seq_len // plan.cp)
@@ -66,12 +101,28 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
     whole = _operations(*formats) if plan.tp > 1 else {}
     spread = RankSpread(
         own.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges,
-        rank.adapters,
+        rank.adapters, host_moves(rank) if rank.offload.any else None,
+        rank.capacity, own.machine.engine.experts,
     )  # fmt: skip
     return framework_graph(
         _layers(own.model, plan.tp, own.precision), own.model, shape, rank.framework,
         own.precision.hidden, spread,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def host_moves(rank: Rank) -> HostMoves:
+    """Copies between a rank and its host."""
+    model, plan = rank.deployment.model, rank.plan
+    kept: tuple[int, ...] = ()
+    if rank.offload.activations:
+        alone = replace(plan, pp=1, virtual_stages=1, schedule="")
+        rows = Rows.of(model, alone, rank.seq_len, rank.micro_batch)
+        kept = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
+    shared, whole = (plan.sharers, plan.group("edp").size), (1, 1)
+    return HostMoves(
+        rank.offload, kept, shared if plan.zero == 3 else whole, shared if plan.zero else whole
+    )
 
 
 @lru_cache(maxsize=64)

@@ -52,7 +52,7 @@ def _ring(node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
     """Keys and values go around while each rank attends to those that it has.
 
     A rank sees its own piece causally, and half of the pairs of every other rank's: all keys of it
-    by half of its queries, or half of the keys by all.
+    by half of its queries, or half of the keys by all; all of them where attention is not causal.
     """
     own = seq_len // plan.cp
     size = batch * own * _width(node.op, keys=True) * element
@@ -68,7 +68,8 @@ def _ring(node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
         sent = f"{node.name}_keys_{number}"
         op = Op.make("send_recv", Variant(), bytes=size, gpus=2, stride=plan.tp)
         yield Node(sent, op, held, CONTEXT)
-        far = _sized(node.op, batch, max(own // 2, 1), own, causal=False)
+        seen_by = max(own // 2, 1) if _causal(node.op) else own
+        far = _sized(node.op, batch, seen_by, own, causal=False)
         yield replace(node, name=parts[number], op=far, inputs=(*node.inputs, sent))
         held = (sent,)
     merged = Op.make(
@@ -92,11 +93,11 @@ def _whole(
                    node.inputs, CONTEXT)  # fmt: skip
         piece = max(own // 2, 1)
         middle = plan.cp // 2
+        ends = [(middle + 1) * piece, (2 * plan.cp - middle) * piece]
+        if not _causal(node.op):
+            ends = [seq_len, seq_len]
         dims = dict(node.op.dims)
-        dims |= {
-            "q_len": (piece,) * (2 * batch),
-            "kv_len": tuple([(middle + 1) * piece, (2 * plan.cp - middle) * piece] * batch),
-        }
+        dims |= {"q_len": (piece,) * (2 * batch), "kv_len": tuple(ends * batch)}
         op = replace(node.op, dims=tuple(sorted(dims.items())))
         yield replace(node, op=op, inputs=(*node.inputs, first))
         return
@@ -145,6 +146,10 @@ def _width(op: Op, *, keys: bool) -> int:
 def _window(op: Op) -> int:
     size = dict(op.dims).get("window", 0)
     return size if isinstance(size, int) else 0
+
+
+def _causal(op: Op) -> bool:
+    return bool(dict(op.variant.flags).get("causal", True))
 
 
 def _number(op: Op, name: str) -> int:

@@ -12,6 +12,7 @@ from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.distributed.adapters import Adapters
+from silicast.distributed.offload import UP
 from silicast.distributed.plan import Axis, TrainingPlan
 from silicast.distributed.rank_collectives import DATA, ELEMENT, collective
 from silicast.workload.graph import BEFORE, Block, Graph, Node
@@ -19,6 +20,8 @@ from silicast.workload.model import ModelConfig
 
 OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated")
 """Ends of the names of what makes gradients of weights."""
+COMES = (DATA, UP)
+"""Streams that bring what a layer begins with."""
 
 
 @final
@@ -30,6 +33,7 @@ class Exchanges:
         gathers_forward, gathers_backward: weights before a layer of that direction.
         sums: gradients behind each layer's backward pass.
         gradient_bits: in which they are summed.
+        gradients_down: those that a CPU updates with go to the host.
         beside_products: tensor ranks transfer tokens of the forward pass while the products that
             they belong to run, piece by piece.
     """
@@ -39,6 +43,7 @@ class Exchanges:
     sums: bool = False
     gradient_bits: int = 32
     beside_products: bool = False
+    gradients_down: bool = False
 
 
 @final
@@ -52,8 +57,11 @@ class DataRanks:
     adapters: Adapters | None = None
 
     def gathers(self, block: Block, name: str) -> Iterator[Node]:
-        """The weights of a layer from the ranks that share them."""
-        dense, experts = block_parameters(block, self.model)
+        """The weights of a layer from the ranks that share them; of frozen ones only where they are
+        sharded themselves.
+        """
+        trained = self.adapters if self.plan.zero < 3 else None
+        dense, experts = block_parameters(block, self.model, trained)
         if dense and self.plan.sharers > 1:
             op = collective(self.plan, "all_gather", "shard", dense * ELEMENT)
             yield Node(name, op, (), DATA, of_weights=True)
@@ -123,8 +131,8 @@ def _parameters(node: Node) -> int:
 
 
 def waiting_for_weights(nodes: list[Node]) -> list[Node]:
-    """What a layer begins with waits for its weights too."""
-    gathers = tuple(node.name for node in nodes if node.of_weights and node.stream == DATA)
+    """What a layer begins with waits for its weights, and for what the host held of it."""
+    gathers = tuple(node.name for node in nodes if node.of_weights and node.stream in COMES)
     for place, node in enumerate(nodes):
         if node.name not in gathers:
             waits = (*(node.inputs or (BEFORE,)), *gathers)

@@ -9,39 +9,75 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from silicast.composition.engine import ExpertTable
+from silicast.distributed.expert_capacity import Capacity
 from silicast.distributed.plan import TrainingPlan
 from silicast.distributed.rank_collectives import ELEMENT, EXPERTS, collective
 from silicast.workload.expert_nodes import DISPATCHED
 from silicast.workload.graph import Node
 from silicast.workload.model import ModelConfig
-from silicast.workload.op import Dim, Op, Variant
+from silicast.workload.op import HOST_WAITS, INTEGERS, Dim, Op, Variant
 
 ROUTED = "experts_routed"
 EXCHANGED = "experts_"
 """Start of the names of what brings tokens to their experts and back."""
+_FP32 = 4
 
 
 def with_experts(
-    nodes: Iterable[Node], model: ModelConfig, plan: TrainingPlan, tokens: int
+    nodes: Iterable[Node],
+    model: ModelConfig,
+    plan: TrainingPlan,
+    tokens: int,
+    capacity: Capacity | None = None,
+    routing: ExpertTable = ExpertTable(),
 ) -> Iterator[Node]:
     """The nodes of a layer with its routed experts on the ranks that share them.
 
     Args:
         tokens: of a pass on each rank, before tensor ranks share them.
+        capacity: that experts have; None = they take all tokens.
+        routing: what the engine launches around the experts.
     """
+    if capacity is not None:
+        nodes = capacity.limited(nodes)
     moe = model.moe
     apart = plan.ep > 1 or plan.etp != plan.tp or plan.sequence_parallel
     for node in nodes:
         if node.op.family != "moe" or moe is None or not apart:
             yield node
             continue
-        own = -(-tokens // (plan.tp if plan.sequence_parallel else 1))
+        own = own_tokens(plan, tokens)
+        chosen = _chosen(routing, own * moe.held)
+        if capacity is not None:
+            own = capacity.tokens(own)
         last = node.inputs
-        steps = _exchanged(node, model, plan, own)
+        steps = [*chosen, *_exchanged(node, model, plan, own)]
         for place, step in enumerate(steps):
             name = node.name if place == len(steps) - 1 else step.name
             yield replace(step, name=name, inputs=last)
             last = (name,)
+
+
+def own_tokens(plan: TrainingPlan, tokens: int) -> int:
+    """Tokens of a pass that a rank sends to experts."""
+    return -(-tokens // (plan.tp if plan.sequence_parallel else 1))
+
+
+def _chosen(routing: ExpertTable, numbers: int) -> Iterator[Node]:
+    """The small kernels that choose experts and count their tokens; the host waits for the last
+    ones, and the first ones have a gradient.
+    """
+    size = numbers * _FP32
+    for number in range(routing.routing):
+        waits = number >= routing.routing - routing.waits
+        back = number < routing.routing_back
+        flags = ((HOST_WAITS, True),) if waits else () if back else ((INTEGERS, True),)
+        variant = Variant(dtype="fp32", flags=flags)
+        op = Op.make(
+            "data_movement", variant, read_bytes=size, written_bytes=size, operations=numbers
+        )
+        yield Node(f"experts_choice_{number}", op)
 
 
 def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, own: int) -> list[Node]:

@@ -12,7 +12,7 @@ follow Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), activations Korthikanti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.activation_memory import fragmentation_bytes
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.distributed.memory_kept import Kept, Style, gradient_points, kept_tensors
 from silicast.distributed.memory_rows import Bounds, Rows
@@ -30,6 +30,7 @@ from silicast.distributed.memory_weights import (
     held_parameters,
     largest_layer,
 )
+from silicast.distributed.offload import Offload
 from silicast.distributed.plan import TrainingPlan
 from silicast.kernels.optimizer import RULES, optimizer_bytes
 from silicast.workload.model import LayerKind, ModelConfig
@@ -49,7 +50,7 @@ class Rules:
         recompute: none, selective, selective:<modules joined by +>, or full.
         optimizer: its update rule.
         gradient_bytes: of an accumulated gradient; moment_bytes: of a moment of the optimizer.
-        activation_offload, optimizer_offload: share that host memory holds.
+        offload: what the host's memory holds.
         in_place: products add their weight gradients to those of earlier micro-batches
             themselves and hand autograd an unused tensor of the weight's shape, of which one is
             kept for each shape (Megatron-LM's gradient accumulation fusion); else one weight's
@@ -63,17 +64,12 @@ class Rules:
     optimizer: str = "adamw"
     gradient_bytes: int = 4
     moment_bytes: int = 4
-    activation_offload: float = 0.0
-    optimizer_offload: float = 0.0
+    offload: Offload = Offload()
     in_place: bool = True
     in_line: bool = False
     framework_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("activation_offload", "optimizer_offload"):
-            share = getattr(self, name)
-            if not 0.0 <= share <= 1.0:
-                raise SilicastError(f"{name} = {share}", field=name, hint="a share from 0 to 1")
         if self.recompute != "full":
             recomputed_parts(self.recompute)
         if self.optimizer not in RULES:
@@ -94,6 +90,7 @@ class RankMemory:
         buffers: of communication, and tensors of weights' shapes that a library keeps.
         fragmentation: what the allocator keeps beyond what it handed out.
         framework: context and libraries.
+        host: of the host's memory: what is offloaded, and gradients on their way to a CPU.
     """
 
     parameters: I64
@@ -105,6 +102,7 @@ class RankMemory:
     buffers: I64
     fragmentation: I64
     framework: I64
+    host: I64
 
     @property
     def allocated(self) -> I64:
@@ -152,25 +150,46 @@ def rows_memory(model: ModelConfig, rows: Rows, rules: Rules = Rules()) -> RankM
     held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
     states = _States(model, rows, rules, held)
     passes = _Passes(model, rows, rules)
-    one = passes.kept()
-    kept = one * rows.in_flight / rows.chunks + passes.head()
+    one, away = passes.kept(model), rules.offload
+    layers, encoder = (each * rows.in_flight / rows.chunks for each in (one, passes.encoder()))
     worst = np.maximum(passes.worst(), states.after_layers() - one / rows.chunks)
-    activations = _whole(kept * (1.0 - rules.activation_offload))
+    whole = _whole(layers + encoder + passes.head())
+    off = _whole(layers * away.activations)
+    activations = whole - off
     transient = _whole(np.maximum(worst, 0.0))
     coming = activations + transient
     share = fragmentation_bytes(1 << 20) / (1 << 20)
     lost = _whole(coming * (0.0 if rules.in_line else share))
+    weights, optimizer = _whole(states.weights()), _whole(states.optimizer())
+    gone_weights = _whole(states.held() * away.weights)
+    gone_states = _whole(optimizer * away.optimizer)
+    gradients = _whole(states.trained() * (float(rules.gradient_bytes) * away.by_host))
     return RankMemory(
         parameters=held.dense + held.experts,
-        weights=_whole(states.weights()),
+        weights=weights - gone_weights,
         gradients=_whole(states.gradients()),
-        optimizer=_whole(states.optimizer()),
+        optimizer=optimizer - gone_states,
         activations=activations,
         transient=transient,
         buffers=_whole(states.buffers() + passes.buffers()),
         fragmentation=lost,
         framework=np.full(len(rows.tp), rules.framework_bytes, dtype=np.int64),
+        host=off + gone_weights + gone_states + gradients,
     )
+
+
+def checkpoint_bytes(model: ModelConfig, rules: Rules) -> int:
+    """Of all ranks together: what is trained, and what the optimizer keeps for it."""
+    rows = Rows.of(model, TrainingPlan(), 1, 1)
+    held = held_parameters(model, rows.layers, rows.first, rows.last, rows.tp, rows.ep, rows.etp)
+    states = _States(model, rows, rules, held)
+    return int((states.trained() * float(states.hidden) + states.optimizer())[0])
+
+
+def layer_bytes(model: ModelConfig, rows: Rows, rules: Rules) -> tuple[int, ...]:
+    """What one layer of each kind of the model keeps of one pass, on the first of the rows."""
+    passes = _Passes(model, rows, rules)
+    return tuple(int(passes.of_layer(model, kind)[0]) for kind in model.kinds)
 
 
 def _whole(values: NDArray[np.floating[Any]]) -> I64:
@@ -183,7 +202,7 @@ class _States:
     """What weights need, of each row."""
 
     def __init__(self, model: ModelConfig, rows: Rows, rules: Rules, held: Held) -> None:
-        self.model, self.rows, self.rules, self.held = model, rows, rules, held
+        self.model, self.rows, self.rules, self.params = model, rows, rules, held
         self.hidden = rules.style.precision.hidden_bytes
         self.trains_all = rules.style.adapted is None
 
@@ -196,18 +215,26 @@ class _States:
 
     def _trained(self) -> tuple[I64, I64]:
         if self.trains_all:
-            return self.held.dense, self.held.experts
-        return self.held.adapters(self.rules.style), np.zeros_like(self.held.experts)
+            return self.params.dense, self.params.experts
+        return self.params.adapters(self.rules.style), np.zeros_like(self.params.experts)
+
+    def held(self) -> F64:
+        """Of all parameters in 16 or 32 bits."""
+        return self._shared(self.params.dense, self.params.experts, 3) * float(self.hidden)
+
+    def trained(self) -> F64:
+        """Parameters that a rank updates."""
+        return self._shared(*self._trained(), 1)
 
     def weights(self) -> F64:
         """Of all parameters, and of quantised products both orientations beside them."""
-        own = self._shared(self.held.dense, self.held.experts, 3) * float(self.hidden)
+        own = self.held()
         recipe = self.rules.style.precision.linear
         if recipe.weight_bits < 8 * self.hidden:  # gathered weights are quantised as they are used
-            copies = self.held.products * (2.0 * recipe.activation_bits / 8.0)
+            copies = self.params.products * (2.0 * recipe.activation_bits / 8.0)
             own = own + np.where(self.rows.zero < 3, copies, 0.0)
         if not self.trains_all:
-            own = own + self.held.adapters(self.rules.style) * float(self.hidden)
+            own = own + self.params.adapters(self.rules.style) * float(self.hidden)
         return own
 
     def gradients(self) -> F64:
@@ -216,18 +243,18 @@ class _States:
         return self._shared(*self._trained(), 2) * each
 
     def optimizer(self) -> F64:
-        """States of what is trained, without what the host holds."""
+        """States of what is trained, wherever they are."""
         rules = self.rules
         each = optimizer_bytes(rules.optimizer, rules.style.precision.hidden)
         each -= RULES[rules.optimizer].states * (4 - rules.moment_bytes)
-        kept = self._shared(*self._trained(), 1) * float(each)
-        return kept * (1.0 - rules.optimizer_offload)
+        return self.trained() * float(each)
 
     def buffers(self) -> F64:
         """Weights gathered for two layers at a time, gradients of one, and single weights'."""
         rows, rules = self.rows, self.rules
         layer = largest_layer(self.model, rows.layers, rows.tp, rows.ep, rows.etp)
-        found = np.where(rows.zero >= 3, layer * (2.0 * self.hidden), 0.0)
+        whole = layer * (2.0 * self.hidden)
+        found = np.where(rows.zero >= 3, whole, whole * rules.offload.weights)
         if not self.trains_all:
             return found
         found = found + np.where(rows.zero >= 2, layer * float(rules.gradient_bytes), 0.0)
@@ -281,14 +308,40 @@ class _Passes:
     def _remakes(self, tensor: Kept) -> bool:
         return tensor.part != "input" if self.full else tensor.part in self.again
 
-    def kept(self) -> F64:
-        """Of one micro-batch through all of a rank's layers."""
-        found = np.zeros(len(self.rows.tp))
+    def _stacks(self) -> Iterator[tuple[ModelConfig, LayerKind, I64]]:
+        """Kinds of layers with the model that they are of, and how many each row has: an encoder
+        is on the ranks with the embedding.
+        """
         for place, kind in enumerate(self.model.kinds):
-            for tensor in kept_tensors(self.model, kind, self.rules.style):
-                if not self._remakes(tensor):
-                    found = found + self.rows.layers[:, place] * self.bytes_of(kind, tensor)
+            yield self.model, kind, self.rows.layers[:, place]
+        encoder = self.model.encoder
+        if encoder is not None:
+            for kind, count in encoder.kind_counts(range(encoder.layers)).items():
+                yield encoder, kind, self.rows.first * np.int64(count)
+
+    def kept(self, of: ModelConfig) -> F64:
+        """Of one micro-batch through a rank's layers of the model, or of its encoder."""
+        found = np.zeros(len(self.rows.tp))
+        for model, kind, count in self._stacks():
+            if model is of:
+                found = found + count * self.of_layer(model, kind)
         return found
+
+    def of_layer(self, model: ModelConfig, kind: LayerKind) -> F64:
+        """The same of one layer."""
+        found = np.zeros(len(self.rows.tp))
+        for tensor in kept_tensors(model, kind, self.rules.style):
+            if not self._remakes(tensor):
+                found = found + self.bytes_of(kind, tensor)
+        return found
+
+    def encoder(self) -> F64:
+        """Of its layers, its last norm's input, and its results, which every rank attends to."""
+        own = self.model.encoder
+        if own is None:
+            return np.zeros(len(self.rows.tp))
+        each = self.tokens * own.hidden * self.hidden / self.between
+        return self.kept(own) + each * (1.0 + self.rows.first)
 
     def head(self) -> F64:
         """The final norm's input and the head's, of the one micro-batch that is there."""
@@ -299,16 +352,16 @@ class _Passes:
         """A layer's gradients with what runs again for them, or the loss."""
         rows = self.rows
         found = np.zeros(len(rows.tp))
-        for place, kind in enumerate(self.model.kinds):
+        for model, kind, count in self._stacks():
             again = np.zeros(len(rows.tp))
-            for tensor in kept_tensors(self.model, kind, self.rules.style):
+            for tensor in kept_tensors(model, kind, self.rules.style):
                 if self._remakes(tensor):
                     again = again + self.bytes_of(kind, tensor)
-            for point in gradient_points(self.model, kind, self.rules.style):
+            for point in gradient_points(model, kind, self.rules.style):
                 size = again
                 for tensor in point:
                     size = size + self.bytes_of(kind, tensor)
-                found = np.where(rows.layers[:, place] > 0, np.maximum(found, size), found)
+                found = np.where(count > 0, np.maximum(found, size), found)
         logits = self.tokens * -(-self.model.vocab // rows.tp)
         loss = np.where(rows.last, logits * (self.hidden + SOFTMAX_BYTES), 0.0)
         if self.model.pooler:
@@ -329,4 +382,15 @@ class _Passes:
                     size = size + self.bytes_of(kind, tensor)
             widest = np.maximum(widest, size)
         copies = np.where(rows.gathers_keys, rows.cp, 2)
-        return gathered + received + np.where(rows.cp > 1, widest * copies, 0.0)
+        found = gathered + received + np.where(rows.cp > 1, widest * copies, 0.0)
+        return found + self.on_their_way()
+
+    def on_their_way(self) -> F64:
+        """Of what the host holds, what a layer's pass reads, and what comes for the next one."""
+        found = np.zeros(len(self.rows.tp))
+        if not self.rules.offload.activations:
+            return found
+        for place, kind in enumerate(self.model.kinds):
+            size = np.where(self.rows.layers[:, place] > 0, self.of_layer(self.model, kind), 0.0)
+            found = np.maximum(found, size)
+        return found * (2.0 * self.rules.offload.activations)

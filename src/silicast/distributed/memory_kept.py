@@ -8,7 +8,7 @@ number a row; a sum keeps nothing. With dropout and scores in memory they give K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, final
 
@@ -60,6 +60,7 @@ class Style:
         adapted: products whose weights are trained by adapters alone, the others being frozen;
             None = everything is trained.
         adapter_rank: inner width of the adapters.
+        routed: rows that routed experts process, over what tokens chose (their capacity).
     """
 
     precision: Precision = Precision()
@@ -67,6 +68,7 @@ class Style:
     dropout: bool = False
     adapted: tuple[str, ...] | None = None
     adapter_rank: int = 0
+    routed: float = 1.0
 
 
 @lru_cache(maxsize=512)
@@ -111,6 +113,8 @@ class _Layer:
                 found += self._other()
             if self.style.dropout:
                 found.append(self._mask("attention_dropout"))
+            if model.encoder is not None:
+                found += self._cross()
         if kind.feed:
             if model.residual != "parallel" or not kind.mixer:
                 first = not kind.mixer
@@ -172,6 +176,21 @@ class _Layer:
             found.append(Kept("output_gate", 2 * out, self.hidden, "tensor", "projection"))
         return found
 
+    def _cross(self) -> list[Kept]:
+        """Attention to an encoder's results, with as many of its tokens; they are kept once."""
+        kind = self.kind
+        queries, keys = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
+        groups = kind.kv_heads
+        found = [
+            *self._norm("cross", "cross_q", first=False),
+            *self._core(queries, queries, "projection"),
+            Kept("keys", keys, self.hidden, "kv", "projection", heads=groups),
+            Kept("values", keys, self.hidden, "kv", "projection", heads=groups),
+        ]
+        if self.style.dropout:
+            found.append(self._mask("cross_dropout"))
+        return [replace(each, name=f"cross_{each.name}") for each in found]
+
     def _latent(self) -> list[Kept]:
         """Ways down, their norms, ways up, and attention on whole heads."""
         model, kind, mla = self.model, self.kind, self.model.mla
@@ -226,13 +245,17 @@ class _Layer:
         moe, ups = self.model.moe, 2 if self.model.gated else 1
         assert moe is not None
         operand = float(self.style.precision.expert.activation_bits)
-        rows, inner, shared = moe.topk, moe.latent or self.model.hidden, moe.shared_intermediate
+        inner, shared = moe.latent or self.model.hidden, moe.shared_intermediate
         width = moe.intermediate
+
+        def rows(each: int) -> int:
+            return round(moe.topk * each * self.style.routed)
+
         found = [
             Kept("router_scores", moe.experts, 32.0, "sequence", "moe"),
-            Kept("expert_input", rows * inner, operand, "routed", "moe", "experts"),
-            Kept("expert_activation_input", ups * rows * width, self.hidden, "routed_width", "moe"),
-            Kept("expert_down_input", rows * width, operand, "routed_width", "moe_act", "experts"),
+            Kept("expert_input", rows(inner), operand, "routed", "moe", "experts"),
+            Kept("expert_activation_input", rows(ups * width), self.hidden, "routed_width", "moe"),
+            Kept("expert_down_input", rows(width), operand, "routed_width", "moe_act", "experts"),
         ]
         if moe.latent:
             found.append(Kept("latent", 2 * inner, self.hidden, "sequence", "moe"))
@@ -279,11 +302,15 @@ def gradient_points(
         found.append(point((h, "sequence"), ((ups + 1) * width, "tensor")))
         found.append(point((h, "sequence"), (ups * width, "tensor"), (h, "all")))
     elif kind.feed and model.moe is not None:
-        rows, width = model.moe.topk, model.moe.intermediate
-        inner = model.moe.latent or h
-        found.append(point((h, "sequence"), ((ups + 1) * rows * width, "routed_width")))
+        width, inner = model.moe.intermediate, model.moe.latent or h
+        topk, routed = model.moe.topk, style.routed
+
+        def rows(each: int) -> int:
+            return round(topk * each * routed)
+
+        found.append(point((h, "sequence"), (rows((ups + 1) * width), "routed_width")))
         found.append(
-            point((h, "sequence"), (ups * rows * width, "routed_width"), (rows * inner, "routed"))
+            point((h, "sequence"), (rows(ups * width), "routed_width"), (rows(inner), "routed"))
         )
-        found.append(point((h, "sequence"), (2 * rows * inner, "routed")))  # sorted, and sent back
+        found.append(point((h, "sequence"), (rows(2 * inner), "routed")))  # sorted, and sent back
     return tuple(found)

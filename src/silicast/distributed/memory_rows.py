@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
+from silicast.distributed.chunk_bounds import chunk_bounds
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.step import chunk_bounds
 from silicast.workload.model import ModelConfig
 
 Bools = NDArray[np.bool_]
@@ -85,12 +85,14 @@ class Rows:
         firsts = [any(first == 0 for first, _ in each) for each in chunks]
         lasts = [any(end == model.layers for _, end in each) for each in chunks]
 
+        shares = max(plan.sharers, plan.group("edp").size) > 1
+
         def of_plan(value: int) -> I64:
             return np.full(pp, value, dtype=np.int64)
 
         return Rows(
             tp=of_plan(plan.tp), cp=of_plan(plan.cp), ep=of_plan(plan.ep), etp=of_plan(plan.etp),
-            zero=of_plan(plan.zero), sharers=of_plan(plan.sharers),
+            zero=of_plan(plan.zero if shares else 0), sharers=of_plan(plan.sharers),
             copies=of_plan(plan.group("edp").size),
             sequence_parallel=np.full(pp, plan.sequence_parallel),
             gathers_keys=np.full(pp, plan.context == "all_gather"),

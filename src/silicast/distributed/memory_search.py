@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,14 @@ from silicast.core.numerics import F64, I64
 from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.memory import Rules, plan_memory, rows_memory
 from silicast.distributed.memory_rows import Rows
+from silicast.distributed.offload import SHARES
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.model import ModelConfig
 
 GB = 1e9
 MAX_TP, MAX_PP = 8, 64
 LEVELS = ("none", "selective", "full")
+OFFLOAD = "offload."
 
 
 def candidates_memory(found: Candidates, rules: Rules = Rules()) -> F64:
@@ -126,6 +129,11 @@ def _changes(plan: TrainingPlan, micro_batch: int, rules: Rules) -> Iterator[Ite
             (f"zero = {each}", replace(plan, zero=each), micro_batch, rules)
             for each in range(plan.zero + 1, 4)
         )
+    for part in SHARES:
+        if getattr(rules.offload, part) < 1.0:
+            whole: dict[str, Any] = {part: 1.0}
+            away = replace(rules, offload=replace(rules.offload, **whole))
+            yield iter(((f"{OFFLOAD}{part} = 1", plan, micro_batch, away),))
     yield from (_wider(plan, axis, most, micro_batch, rules) for axis, most in _DEGREES)
 
 

@@ -3,7 +3,8 @@
 The closed form multiplies times of single layers (:mod:`.unit_times`), with the bubble of the
 schedule and what the sums of gradients leave exposed; plans that do not fit in memory are left out.
 The order that it gives need not be that of the full prediction, so the finalists are predicted in
-full, one after the other, and ranked by that.
+full, one after the other, and ranked by that. What a full prediction says may be kept
+(:mod:`.search_file`), so that a search that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from silicast.distributed.candidates import RECOMPUTES, Candidates
 from silicast.distributed.chunk import Rank
 from silicast.distributed.plan import TrainingPlan
 from silicast.distributed.rank_collectives import ELEMENT
+from silicast.distributed.search_file import Kept, Priced
 from silicast.distributed.step import DistributedStep, Overlap, predict_step
 from silicast.distributed.unit_times import Unit, unit_of
 from silicast.workload.plan import Plan
@@ -50,7 +52,7 @@ class Finalist:
         micro_batches: of a step.
         estimate_s: in closed form.
         memory_bytes: of the fullest rank.
-        found: the step.
+        priced: what the full prediction says.
     """
 
     plan: TrainingPlan
@@ -58,12 +60,12 @@ class Finalist:
     micro_batches: int
     estimate_s: float
     memory_bytes: float
-    found: DistributedStep
+    priced: Priced
 
     @property
     def seconds(self) -> float:
         """Of a step."""
-        return self.found.step.seconds
+        return self.priced.seconds
 
 
 @final
@@ -77,6 +79,7 @@ class Found:
         unplaced: finalists that no schedule or kernel model takes, and why.
         frontier: plans in closed form of which no other is both quicker and smaller: seconds and
             bytes, quickest first.
+        best: the step of the best finalist.
     """
 
     legal: int
@@ -84,6 +87,7 @@ class Found:
     finalists: tuple[Finalist, ...]
     unplaced: tuple[str, ...]
     frontier: tuple[tuple[TrainingPlan, int, str, float, float], ...]
+    best: DistributedStep
 
 
 def search(
@@ -96,6 +100,7 @@ def search(
     overlap: Overlap = Overlap(),
     finalists: int = FINALISTS,
     done: Callable[[int, int], None] = lambda _, __: None,
+    kept: Kept | None = None,
 ) -> Found:
     """The best plans of a training step.
 
@@ -105,9 +110,11 @@ def search(
         memory: of plans; usable_bytes: of a device.
         finalists: to predict in full.
         done: told how many of how many finalists were predicted.
+        kept: what full predictions said before, of the very same search; new ones are added.
 
     Raises:
-        SilicastError: no plan fits in memory; says by how much the smallest one does not.
+        SilicastError: no plan fits in memory; says by how much the smallest one does not. Or no
+            finalist can be predicted; says why the first one cannot.
     """
     needed = memory(legal)
     fits = np.flatnonzero(needed <= usable_bytes)
@@ -120,30 +127,67 @@ def search(
             field="cluster.gpus",
             hint="more devices, a shorter sequence, or larger devices",
         )
-    kept = legal.chosen(fits)
+    fitting = legal.chosen(fits)
     needed = needed[fits]
-    times = closed_form(rank, kept, overlap)
-    order = np.lexsort((np.arange(len(kept)), times))
+    times = closed_form(rank, fitting, overlap)
+    order = np.lexsort((np.arange(len(fitting)), times))
     order = order[np.isfinite(times[order])]
+    run = _Full(optimizer, overlap, {} if kept is None else kept)
     found: list[Finalist] = []
     refused: list[str] = []
     total = min(finalists, len(order))
     for number, row in enumerate(order[:total].tolist()):
         done(number, total)
-        plan, micro, again = kept.plan(row)
-        own = _rank(rank, plan, micro, again)
-        count = int(kept.micro_batches[row])
-        try:
-            step = predict_step(own, count, optimizer, overlap)
-        except SilicastError as error:
-            refused.append(f"{words(plan, micro, again)}: {error.message}")
+        plan, micro, again = fitting.plan(row)
+        count = int(fitting.micro_batches[row])
+        own = _rank(rank, plan, micro, again, count > 1)
+        priced = run.priced(fitting.key(row), own, count)
+        if priced.refused:
+            refused.append(f"{words(plan, micro, again)}: {priced.refused}")
             continue
-        found.append(Finalist(plan, own, count, float(times[row]), float(needed[row]), step))
+        found.append(Finalist(plan, own, count, float(times[row]), float(needed[row]), priced))
     done(total, total)
+    if not found:
+        raise SilicastError(
+            f"none of {len(legal)} plans can be predicted: {'; '.join(refused[:1])}",
+            field="parallel", hint="state degrees of which a model's layers divide",
+        )  # fmt: skip
     found.sort(key=lambda each: each.seconds)
     return Found(
-        len(legal), len(kept), tuple(found), tuple(refused), tuple(_frontier(kept, times, needed))
-    )
+        len(legal), len(fitting), tuple(found), tuple(refused),
+        tuple(_frontier(fitting, times, needed)), run.step(found[0].rank, found[0].micro_batches),
+    )  # fmt: skip
+
+
+@final
+class _Full:
+    """Full predictions of plans: those that were kept, and new ones."""
+
+    def __init__(self, optimizer: str, overlap: Overlap, kept: Kept) -> None:
+        self._optimizer, self._overlap, self._kept = optimizer, overlap, kept
+        self._quickest: tuple[Rank, int, DistributedStep] | None = None
+
+    def priced(self, key: str, rank: Rank, micro_batches: int) -> Priced:
+        """What the prediction of a plan says."""
+        known = self._kept.get(key)
+        if known is not None:
+            return known
+        try:
+            step = predict_step(rank, micro_batches, self._optimizer, self._overlap)
+        except SilicastError as error:
+            found = Priced(refused=error.message)
+        else:
+            found = Priced.of(step)
+            if self._quickest is None or step.step.seconds < self._quickest[2].step.seconds:
+                self._quickest = rank, micro_batches, step
+        self._kept[key] = found
+        return found
+
+    def step(self, rank: Rank, micro_batches: int) -> DistributedStep:
+        """The whole prediction of the best plan; once more where only its times were kept."""
+        if self._quickest is not None and self._quickest[:2] == (rank, micro_batches):
+            return self._quickest[2]
+        return predict_step(rank, micro_batches, self._optimizer, self._overlap)
 
 
 def closed_form(rank: Rank, plans: Candidates, overlap: Overlap = Overlap()) -> F64:
@@ -166,7 +210,7 @@ def _unit(rank: Rank, plans: Candidates, row: int) -> Unit | None:
     plan, micro, _ = plans.plan(row)
     stage = replace(plan, pp=1, virtual_stages=1, zero=0, dp=plan.dp)
     try:
-        return unit_of(_rank(rank, stage, micro, "none"))
+        return unit_of(_rank(rank, stage, micro, "none", accumulates=True))
     except SilicastError:
         return None
 
@@ -190,7 +234,8 @@ def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
     one = forward + backward
     slowest = one + np.where(pp == 1, first + last, np.maximum(first, last))
     count = plans.micro_batches
-    bubble = (pp - 1) * one / plans.column("virtual_stages")
+    waits = np.where(np.isfinite(one), one, 0.0)  # what is not priced has no bubble of its own
+    bubble = (pp - 1) * waits / plans.column("virtual_stages")
     held = own * unit["layer_parameters"] + unit["ends_parameters"]
     experts = own * unit["layer_experts"]
     summed, gathered = _exchanges(rank, plans, held + experts, overlap.gradient_bits // 8)
@@ -229,15 +274,12 @@ def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64
     return summed, gathered
 
 
-def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
-    return _ranked(rank, plan, micro, again)
-
-
 @lru_cache(maxsize=4096)
-def _ranked(rank: Rank, plan: TrainingPlan, micro: int, again: str) -> Rank:
+def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str, accumulates: bool) -> Rank:
     training = rank.framework.training
     assert training is not None
-    framework = replace(rank.framework, training=replace(training, recompute=again))
+    training = replace(training, recompute=again, accumulates=accumulates)
+    framework = replace(rank.framework, training=training)
     deployment = replace(rank.deployment, plan=Plan(tp=plan.tp))
     plan = replace(plan, context=rank.plan.context, dispatch=rank.plan.dispatch)
     return replace(rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro)
@@ -270,11 +312,7 @@ def words(plan: TrainingPlan, micro: int, again: str) -> str:
 
 def why_slower(best: Finalist, other: Finalist) -> str:
     """What a runner-up loses most by, in words."""
-    mine, theirs = _parts(best), _parts(other)
-    more = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**mine, **theirs}}
+    mine, theirs = best.priced.parts_ps, other.priced.parts_ps
+    more = {name: theirs.get(name, 0) - mine.get(name, 0) for name in {**mine, **theirs}}
     name = max(more, key=lambda each: (more[each], each))
-    return f"{name.replace('_', ' ')} takes {more[name] * 1e3:,.0f} ms more"
-
-
-def _parts(each: Finalist) -> dict[str, float]:
-    return {part.name: part.exposed_ps * 1e-12 for part in each.found.step.part.children}
+    return f"{name.replace('_', ' ')} takes {more[name] * 1e-9:,.0f} ms more"

@@ -13,18 +13,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
+from silicast.composition.engine import ExpertTable
+from silicast.core.errors import unsupported
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.context import context_nodes
 from silicast.distributed.data_ranks import (
+    OF_WEIGHTS,
     DataRanks,
     Exchanges,
     behind_gradients,
+    block_parameters,
     waiting_for_weights,
     without_weights,
 )
+from silicast.distributed.expert_capacity import Capacity
 from silicast.distributed.expert_ranks import with_experts
+from silicast.distributed.offload import HostMoves
 from silicast.distributed.plan import TrainingPlan
-from silicast.distributed.rank_collectives import ELEMENT
+from silicast.distributed.rank_collectives import DATA, ELEMENT
 from silicast.distributed.tensor_ranks import TensorRanks
 from silicast.workload.graph import BACKWARD, BEFORE, Block, Graph, Node
 from silicast.workload.model import ModelConfig
@@ -41,6 +47,9 @@ class RankSpread:
             there is shared by the tensor ranks.
         first, last: layers of the chunk that is wanted, first to last - 1.
         micro_batch, seq_len: sequences of a pass and their length.
+        host: copies to and from it; None = there are none.
+        capacity: of its experts; None = they take all tokens.
+        routing: what the engine launches around experts.
     """
 
     model: ModelConfig
@@ -52,6 +61,9 @@ class RankSpread:
     seq_len: int
     exchanges: Exchanges = Exchanges()
     adapters: Adapters | None = None
+    host: HostMoves | None = None
+    capacity: Capacity | None = None
+    routing: ExpertTable = ExpertTable()
 
     def forward(self, graph: Graph) -> Graph:
         """See :class:`~silicast.workload.eager.Spread`."""
@@ -69,6 +81,8 @@ class RankSpread:
                 nodes = waiting_for_weights(
                     [*self._data.gathers(block, "weights_all_gather"), *nodes]
                 )
+            if block.direction == "forward" and self.host is not None and block.layers:
+                nodes = self._beside(self.host, block, list(nodes))
             if block.direction == "backward":
                 own = forward[block.name.removesuffix(BACKWARD)]
                 nodes = self._backward(own, block)
@@ -78,13 +92,35 @@ class RankSpread:
     def _forward(self, block: Block) -> Iterator[Node]:
         nodes: Iterable[Node] = block.nodes
         if self.plan.cp > 1:
+            if self.model.encoder is not None:
+                raise unsupported(
+                    f"the encoder of {self.model.name} over context ranks is not modelled",
+                    "parallel.cp",
+                    "leave cp at 1",
+                )
             nodes = context_nodes(nodes, self.plan, self.micro_batch, self.seq_len, ELEMENT)
-        nodes = with_experts(nodes, self.model, self.plan, self._tokens)
+        nodes = with_experts(
+            nodes, self.model, self.plan, self._tokens, self.capacity, self.routing
+        )
         if self.plan.tp > 1:
             nodes = self._tensor.forward(replace(block, nodes=tuple(nodes)))
         if self.adapters is not None:
             nodes = self.adapters.added(nodes, self.model.default_precision.hidden)
         yield from nodes
+
+    def _beside(self, host: HostMoves, block: Block, nodes: list[Node]) -> list[Node]:
+        """A layer's forward pass between what it needs of the host, and what it leaves there."""
+        up = host.weights_up(block_parameters(block, self.model), "weights_up")
+        ready = [each.name for each in up]
+        nodes = [
+            replace(each, inputs=(*each.inputs, *ready)) if each.stream == DATA else each
+            for each in nodes
+        ]
+        down = host.activations_down(self._kind(block), nodes[-1].name)
+        return [*(waiting_for_weights([*up, *nodes]) if up else nodes), *down]
+
+    def _kind(self, block: Block) -> int:
+        return self.model.kinds.index(self.model.kind(block.layers[0]))
 
     def _backward(self, forward: Block, block: Block) -> Iterator[Node]:
         nodes = list(block.nodes)
@@ -97,8 +133,20 @@ class RankSpread:
         if self.exchanges.gathers_backward:
             gathers = self._data.gathers(forward, "weights_all_gather_again")
             nodes = waiting_for_weights([*gathers, *nodes])
+        host, layered = self.host, bool(forward.layers)
+        if host is not None and layered:
+            held = block_parameters(forward, self.model)
+            up = [*host.weights_up(held, "weights_up_again"),
+                  *host.activations_up(self._kind(forward))]  # fmt: skip
+            nodes = waiting_for_weights([*up, *nodes]) if up else nodes
         yield from nodes
-        yield from (behind_gradients(node, nodes) for node in self._data.sums(forward))
+        sums = [behind_gradients(node, nodes) for node in self._data.sums(forward)]
+        yield from sums
+        if host is not None and self.exchanges.gradients_down:
+            trained = block_parameters(forward, self.model, self.adapters)
+            last = (sums or [each for each in nodes if each.name.endswith(OF_WEIGHTS)])[-1:]
+            if last:
+                yield from host.gradients_down(trained, self.exchanges.gradient_bits, last[0].name)
 
     @property
     def _tokens(self) -> int:

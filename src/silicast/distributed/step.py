@@ -32,13 +32,14 @@ from silicast.core.prediction import (
     worst_domain,
 )
 from silicast.distributed.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.chunk_bounds import chunk_bounds
 from silicast.distributed.data_ranks import Exchanges, layer_parameters
+from silicast.distributed.offload import host_updates
 from silicast.distributed.pipeline import Durations, PipelineTimes, pipeline_times
 from silicast.distributed.rank_collectives import ELEMENT, collective
 from silicast.distributed.schedules.order import Order
 from silicast.distributed.schedules.schedule import PipelineSchedule, schedule
 from silicast.workload.graph import Block, Direction, Graph, Node
-from silicast.workload.plan import stage_bounds
 
 WAYS: tuple[Direction, ...] = ("forward", "backward")
 
@@ -93,26 +94,6 @@ class DistributedStep:
         if self.run is None:
             return 0.0
         return float(self.run.bubble[self.limits]) / float(self.run.makespan)
-
-
-def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
-    """First and one-past-last layer of each chunk of a pipeline.
-
-    Where the layers do not divide, but do with embedding and head counted as one each, the ends
-    hold one less (Megatron-LM's ``account_for_embedding_in_pipeline_split``).
-
-    >>> chunk_bounds(6, 4), chunk_bounds(8, 4)[0]
-    (((0, 1), (1, 3), (3, 5), (5, 6)), (0, 2))
-    """
-    each, left = divmod(layers + 2, chunks)
-    if chunks > 1 and layers % chunks and not left:
-        ends = [max(each * number - 1, 0) for number in range(chunks)]
-        return tuple(zip(ends, [*ends[1:], layers], strict=True))
-    if chunks > layers:
-        raise SilicastError(
-            f"{chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
-        )
-    return stage_bounds(layers, chunks)
 
 
 def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
@@ -172,15 +153,16 @@ class MicroBatches:
     def of(rank: Rank, overlap: Overlap) -> MicroBatches:
         """What a rank exchanges with this overlap."""
         between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
+        down = rank.offload.by_host > 0.0 and overlap.gradients
         if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
-            return MicroBatches(between, between, between)
+            return MicroBatches(between, between, replace(between, gradients_down=down))
         if rank.plan.zero == 3:
             always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
-            return MicroBatches(always, always, always)
+            return MicroBatches(always, always, replace(always, gradients_down=down))
         gathers = rank.plan.zero > 0 and overlap.weights
         return MicroBatches(
             replace(between, gathers_forward=gathers), between,
-            replace(between, sums=overlap.gradients),
+            replace(between, sums=overlap.gradients, gradients_down=down),
         )  # fmt: skip
 
     def in_order(self, micro_batches: int) -> list[tuple[Exchanges, int]]:
@@ -330,30 +312,48 @@ def _update(
     """The update of the rank with most parameters, and exchanges that nothing hides."""
     plan, own = rank.plan, rank.deployment
     graph = update_graph(own, optimizer)
-    if plan.gpus == 1 and rank.adapters is None:
+    if rank.plain:
         return graph
     placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
-    counts = np.array([_parameters(rank, *each) for each in alike(rank, tuple(bounds))])
+    usual = MicroBatches.of(rank, overlap).between  # as passes are predicted: one graph for both
+    counts = np.array([_parameters(rank, *each, usual) for each in alike(rank, tuple(bounds))])
     dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
     held = dense // (plan.sharers if sharded else 1)
     copies = plan.group("edp").size
     held += experts // (copies if sharded else 1)
+    if not held:
+        assert rank.adapters is not None
+        raise SilicastError(
+            f"no layer of {own.model.name} has a product that adapters stand beside: "
+            f"{', '.join(rank.adapters.products)}",
+            field="lora.targets",
+            hint="q_proj, k_proj, v_proj or o_proj",
+        )
     nodes: list[Node] = []
     family = "reduce_scatter" if sharded else "all_reduce"
     each = overlap.gradient_bits // 8
     last: tuple[str, ...] = ()
     if plan.zero < 3 and not overlap.gradients:
-        for axis, count in (("shard", dense), ("edp", experts)):
+        replicas = dense // (plan.sharers if sharded else 1)
+        for axis, count in (("shard", dense), ("edp", experts), ("replicate", replicas)):
             if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
-                op = collective(plan, family, axis, count * each)  # type: ignore[arg-type]
+                own_family = "all_reduce" if axis == "replicate" else family
+                op = collective(plan, own_family, axis, count * each)  # type: ignore[arg-type]
                 nodes.append(Node(f"gradients_{axis}", op, last))
                 last = (nodes[-1].name,)
     for node in graph.blocks[0].nodes:
         op = node.op
         if "elements" in dict(op.dims):
             op = replace(op, dims=tuple((n, held if n == "elements" else v) for n, v in op.dims))
-        nodes.append(replace(node, op=op, inputs=node.inputs or last))
+        update = replace(node, op=op, inputs=node.inputs or last)
+        if rank.offload.any:
+            nodes += host_updates(
+                update, held, optimizer, own.precision.hidden, rank.offload,
+                0 if overlap.gradients else each,
+            )  # fmt: skip
+        else:
+            nodes.append(update)
         last = (nodes[-1].name,)
     if 0 < plan.zero < 3 and not overlap.weights:
         for axis, count in (("shard", dense), ("edp", experts)):
@@ -366,9 +366,9 @@ def _update(
 
 
 @lru_cache(maxsize=4096)
-def _parameters(rank: Rank, first: int, last: int) -> tuple[int, int]:
+def _parameters(rank: Rank, first: int, last: int, exchanges: Exchanges) -> tuple[int, int]:
     """Dense parameters of a chunk on a rank, and those of routed experts."""
-    graph = chunk_graph(rank, first, last)
+    graph = chunk_graph(rank, first, last, exchanges)
     return layer_parameters(graph, rank.deployment.model, rank.adapters)
 
 

@@ -62,8 +62,8 @@ def training_plan_of(
                 field=f"parallel.{name}", hint="leave it out",
             )  # fmt: skip
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
-    schedule = p.schedule or ""
     virtual = _virtual_stages(p)
+    schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
     options = scenario.engine.options if scenario.engine is not None else {}
     stated = options.get("context_exchange", context)
     if stated not in get_args(ContextExchange):
@@ -71,9 +71,10 @@ def training_plan_of(
             f"unknown exchange {stated!r:.40}", "engine.options.context_exchange",
             ", ".join(get_args(ContextExchange)),
         )  # fmt: skip
+    shard = (p.shard or 0) if zero else 0  # without sharded states there is no group of it
     return TrainingPlan(
         tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
-        shard=p.shard or 0, virtual_stages=virtual, schedule=schedule, context=stated,
+        shard=shard, virtual_stages=virtual, schedule=schedule, context=stated,
         dispatch=engine.parallel.dispatch,
     ), said  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, final, get_args
 
 from silicast.composition.deployment import Deployment
@@ -20,12 +21,23 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.prediction import Prediction
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.chunk import Rank
+from silicast.distributed.expert_capacity import Capacity
+from silicast.distributed.expert_ranks import own_tokens
+from silicast.distributed.offload import Offload
 from silicast.distributed.partial_recompute import least_share, mixed_step
+from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.stalls import Loading
 from silicast.distributed.step import DistributedStep, Overlap, predict_step, schedule_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
 from silicast.scenario.named import check_names
-from silicast.scenario.training_memory import RunMemory, memory_of_many, memory_of_one, rank_memory
+from silicast.scenario.training_memory import (
+    RunMemory,
+    counted_on_operations,
+    memory_of_many,
+    memory_of_one,
+    rank_memory,
+)
 from silicast.scenario.training_plans import overlap_of, training_plan_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import TrainingWorkload
@@ -60,6 +72,7 @@ class TrainingRun:
         optimizer: its update rule; overlap: what of the transfers is hidden.
         warnings: what was assumed.
         again_share: of the layers, those that run again where ``recompute`` says full.
+        loading: of its batches.
     """
 
     rank: Rank
@@ -70,10 +83,17 @@ class TrainingRun:
     overlap: Overlap
     warnings: tuple[str, ...]
     again_share: float = 1.0
+    loading: Loading | None = None
 
-    @property
+    @cached_property
     def step(self) -> Prediction:
         """All of it."""
+        found = self.without_loading
+        return found if self.loading is None else self.loading.beside(found)
+
+    @property
+    def without_loading(self) -> Prediction:
+        """All of it, with its batches there."""
         return self.one.step if self.one is not None else self._many.step
 
     @property
@@ -89,7 +109,7 @@ class TrainingRun:
     @property
     def memory(self) -> RunMemory:
         """Of the rank that needs most."""
-        if self.one is not None:
+        if self.one is not None and counted_on_operations(self.rank):
             return memory_of_one(self.one, self.rank)
         return memory_of_many(
             self.rank, self.batch.accumulation, self.optimizer, self.overlap.gradient_bits,
@@ -156,13 +176,16 @@ class Prepared:
             schedule_of(rank).order(rank.plan.pp, share, rank.plan.virtual_stages)
         except SilicastError as error:
             raise error.at("parallel") from None
-        if rank.plan.gpus == 1 and rank.adapters is None:
+        if rank.plain:
+            chosen = self.recompute
+            if chosen is None and not counted_on_operations(rank):
+                chosen = self._fitting(share)[0].recompute
             one = predict_training_step(
-                rank.deployment, batch, self.optimizer, self.recompute, framework=rank.framework
+                rank.deployment, batch, self.optimizer, chosen, framework=rank.framework
             )
             return TrainingRun(
                 again(rank, one.recompute), batch, self.optimizer, one, None, self.overlap,
-                self.warnings,
+                self.warnings, loading=self.loading,
             )  # fmt: skip
         rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
@@ -171,7 +194,29 @@ class Prepared:
             kept = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
             many = mixed_step(kept, many, again_share)
             said = (*said, PARTLY.format(again_share))
-        return TrainingRun(rank, batch, self.optimizer, None, many, self.overlap, said, again_share)
+        return TrainingRun(
+            rank, batch, self.optimizer, None, many, self.overlap, said, again_share, self.loading
+        )
+
+    @property
+    def loading(self) -> Loading | None:
+        """Of a step's batches; None = they are there."""
+        table, work = self.work.data_loading, self.work
+        if table is None:
+            return None
+        stated = [table.seconds_per_batch, table.tokens_per_s]
+        if stated.count(None) != 1:
+            raise SilicastError(
+                "states both seconds_per_batch and tokens_per_s" if None not in stated
+                else "states no rate",
+                field="workload.data_loading",
+                hint="one of seconds_per_batch, tokens_per_s",
+            )  # fmt: skip
+        seconds = table.seconds_per_batch
+        if seconds is None:
+            assert table.tokens_per_s is not None
+            seconds = work.global_batch * work.seq_len / table.tokens_per_s
+        return Loading(seconds, table.overlap)
 
     def _fitting(self, micro_batches: int) -> tuple[Rank, float]:
         """The rank with the least recomputation that fits, or with what is stated, and the share
@@ -227,12 +272,44 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
     training = Training(dropout=False, accumulates=accumulates)
     rank = Rank(
         deployment, plan, replace(framework, training=training), work.seq_len, work.micro_batch,
-        _adapters(scenario, work),
+        _adapters(scenario, work), _offload(work), _capacity(deployment, plan, work),
     )  # fmt: skip
     return Prepared(
         rank, work, update_rule(work.optimizer or DEFAULT_OPTIMIZER),
         overlap_of(work, deployment.engine), work.recompute, tuple(warnings + said),
     )  # fmt: skip
+
+
+def _capacity(
+    deployment: Deployment, plan: TrainingPlan, work: TrainingWorkload
+) -> Capacity | None:
+    """What experts take at most.
+
+    Raises:
+        SilicastError: there are no experts, or padding to a capacity that is not stated.
+    """
+    moe, factor = deployment.model.moe, work.capacity_factor
+    if factor is None:
+        if work.pad_to_capacity:
+            raise SilicastError(
+                "means nothing without workload.capacity_factor", field="workload.pad_to_capacity",
+                hint="state capacity_factor",
+            )  # fmt: skip
+        return None
+    if moe is None:
+        raise SilicastError(
+            f"{deployment.model.name} has no experts", field="workload.capacity_factor",
+            hint="leave it out",
+        )  # fmt: skip
+    tokens = own_tokens(plan, work.micro_batch * work.seq_len // plan.cp)
+    return Capacity.of(moe, moe.spread, tokens, plan.ep, factor, padded=work.pad_to_capacity)
+
+
+def _offload(work: TrainingWorkload) -> Offload:
+    table = work.offload
+    if table is None:
+        return Offload()
+    return Offload(table.activations, table.optimizer, table.weights, table.update)
 
 
 def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, list[str]]:

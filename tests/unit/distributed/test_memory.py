@@ -16,6 +16,7 @@ from silicast.distributed.memory import RankMemory, Rules, plan_memory, rows_mem
 from silicast.distributed.memory_kept import Style, kept_tensors
 from silicast.distributed.memory_rows import Rows, usual_in_flight
 from silicast.distributed.memory_search import candidates_memory, remedies
+from silicast.distributed.offload import Offload
 from silicast.distributed.plan import TrainingPlan
 from silicast.workload.counting import parameters, rank_parameters
 from silicast.workload.decoder import build_graph
@@ -251,17 +252,20 @@ def test_offload_takes_its_share() -> None:
     model, plan = find_model("Llama-3.1-8B"), TrainingPlan()
     here = plan_memory(model, plan, 4096, 1, 1)
     away = plan_memory(
-        model, plan, 4096, 1, 1, Rules(activation_offload=0.5, optimizer_offload=1.0)
+        model, plan, 4096, 1, 1, Rules(offload=Offload(activations=0.5, optimizer=1.0))
     )
     assert away.optimizer[0] == 0
-    assert away.activations[0] == here.activations[0] // 2
+    head = 2 * 4096 * model.hidden * 2  # the head reads at once what it keeps
+    assert away.activations[0] == head + (here.activations[0] - head) // 2
 
 
 def test_remedies_fit() -> None:
     model, plan, usable = find_model("Llama-3.1-8B"), TrainingPlan(dp=8), 76e9
     found = remedies(model, plan, 2048, 1, 4, Rules(), usable)
-    assert found == ("zero = 1", "tp = 4", "pp = 4")
-    for text in found:
+    assert found == ("zero = 1", "offload.optimizer = 1", "tp = 4", "pp = 4")
+    away = Rules(offload=Offload(optimizer=1.0))
+    assert plan_memory(model, plan, 2048, 1, 4, away).total.max() <= usable
+    for text in (each for each in found if not each.startswith("offload.")):
         axis, _, value = text.partition(" = ")
         changes: dict[str, Any] = {axis: int(value)}
         if axis != "zero":
@@ -274,13 +278,17 @@ def test_remedies_fit() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "field"),
-    [
-        ({"recompute": "selective:everything"}, "recompute"),
-        ({"activation_offload": 1.5}, "activation_offload"),
-        ({"optimizer": "adamm"}, "optimizer"),
-    ],
+    [({"recompute": "selective:everything"}, "recompute"), ({"optimizer": "adamm"}, "optimizer")],
 )
 def test_rules_refuse(wrong: dict[str, object], field: str) -> None:
     with pytest.raises(SilicastError) as caught:
         Rules(**wrong)  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_one_rank_alone_shards_nothing() -> None:
+    model = find_model("Llama-3.2-1B")
+    alone = plan_memory(model, TrainingPlan(pp=2), 2048, 1)
+    for zero in (1, 2, 3):
+        found = plan_memory(model, TrainingPlan(pp=2, zero=zero), 2048, 1)
+        assert (found.total == alone.total).all()

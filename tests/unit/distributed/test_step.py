@@ -11,15 +11,17 @@ import pytest
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
+from silicast.composition.stage_graph import StageGraph
 from silicast.composition.training_step import Batch, predict_training_step
 from silicast.core.errors import SilicastError
 from silicast.distributed.adapters import Adapters
 from silicast.distributed.candidates import FIELDS, Space, candidates
 from silicast.distributed.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.chunk_bounds import chunk_bounds
 from silicast.distributed.data_ranks import Exchanges, layer_parameters
-from silicast.distributed.plan import TrainingPlan
+from silicast.distributed.plan import ContextExchange, TrainingPlan
 from silicast.distributed.search import closed_form, search
-from silicast.distributed.step import Overlap, chunk_bounds, predict_step
+from silicast.distributed.step import Overlap, predict_step
 from silicast.hardware.catalog import find_device
 from silicast.workload.backward import Training
 from silicast.workload.counting import parameters
@@ -116,9 +118,8 @@ def test_tokens_go_to_their_experts_and_back() -> None:
     assert sent(whole(own), "all_to_all") == 4 * model.layers * each  # there and back, twice
 
 
-def test_pieces_of_a_ring_hold_all_causal_pairs() -> None:
-    cp, length = 4, 16384
-    own = rank(TrainingPlan(cp=cp), seq_len=length)
+def pairs_seen(own: Rank) -> int:
+    """Pairs of queries and keys of the first layer's attention on one rank."""
     pairs = 0
     for _, node in chunk_graph(own, 0, 1).nodes():
         if node.op.family == "attention_prefill":
@@ -127,7 +128,55 @@ def test_pieces_of_a_ring_hold_all_causal_pairs() -> None:
             assert isinstance(keys, tuple)
             causal = node.op.variant.flag("causal", default=True)
             pairs += sum(a * b // (2 if causal else 1) for a, b in zip(new, keys, strict=True))
-    assert pairs * cp == length * length // 2
+    return pairs
+
+
+def test_a_library_launches_small_kernels_and_single_experts() -> None:
+    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    machine = own.deployment.machine
+    table, graph = machine.engine.experts, chunk_graph(own, 0, 32)
+    for direction, wanted in (("forward", table.routing), ("backward", table.routing_back)):
+        found = [
+            (block.name, node.name)
+            for block, node in graph.nodes()
+            if "experts_choice" in node.name and block.direction == direction
+        ]
+        assert len(found) == wanted * len({block for block, _ in found})
+    lowered = StageGraph(graph, machine)
+    reads = [node.name for node, waits in zip(lowered.nodes, lowered.host_waits, strict=True)
+             if waits]  # fmt: skip
+    assert reads == [f"experts_choice_{table.routing - 1}"] * len(reads)
+    assert reads
+    of_experts = {
+        launches
+        for node, launches in zip(lowered.nodes, lowered.launches, strict=True)
+        if node.op.family == "moe"
+    }
+    assert of_experts == {2 * 8 // 4 * table.products}  # up and down of the experts of a rank
+
+
+def test_chunks_are_built_once() -> None:
+    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    assert chunk_graph(own, 0, 32) is chunk_graph(own, 0, 32)
+
+
+def test_pieces_of_a_ring_hold_all_causal_pairs() -> None:
+    cp, length = 4, 16384
+    own = rank(TrainingPlan(cp=cp), seq_len=length)
+    assert pairs_seen(own) * cp == length * length // 2
+
+
+@pytest.mark.parametrize("context", ["ring", "all_gather"])
+def test_context_ranks_see_all_pairs_of_attention_that_is_not_causal(
+    context: ContextExchange,
+) -> None:
+    own = rank(TrainingPlan(cp=4, context=context), "BERT-large", seq_len=512)
+    assert pairs_seen(own) * 4 == 512 * 512
+
+
+def test_an_encoder_is_not_spread_over_context_ranks() -> None:
+    with pytest.raises(SilicastError, match="encoder of T5-Base over context ranks"):
+        chunk_graph(rank(TrainingPlan(cp=2), "T5-base", seq_len=512), 0, 12)
 
 
 def test_frozen_weights_have_no_gradients() -> None:
@@ -138,6 +187,20 @@ def test_frozen_weights_have_no_gradients() -> None:
     assert {"gate_up_grad_input", "qkv_frozen_grad_input"} <= names
     dense, _ = layer_parameters(whole(own), own.deployment.model, own.adapters)
     assert 0 < dense < parameters(own.deployment.model) // 100
+
+
+def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
+    adapters = Adapters(16, ("qkv",))
+    gathers = Exchanges(gathers_forward=True)
+    sizes = {
+        zero: sent(
+            chunk_graph(
+                rank(TrainingPlan(dp=8, zero=zero), adapters=adapters), 0, 16, gathers
+            ), "all_gather",
+        )
+        for zero in (1, 3)
+    }  # fmt: skip
+    assert 0 < sizes[1] < sizes[3] / 50
 
 
 def test_stages_without_bubbles_add_up() -> None:
@@ -159,6 +222,13 @@ def test_more_to_hide_is_never_quicker() -> None:
     usual = predict_step(own, 4).step.seconds
     exposed = predict_step(own, 4, overlap=Overlap(False, False, False)).step.seconds
     assert hidden < usual < exposed
+
+
+def test_replicas_sum_their_gradients_where_nothing_hides_it() -> None:
+    plan = TrainingPlan(dp=64, zero=1, shard=8)
+    shown = predict_step(rank(plan), 2, overlap=Overlap(gradients=False, weights=False))
+    assert "gradients_replicate" in [node.name for node in shown.update.model.graph.nodes]
+    assert shown.step.seconds > predict_step(rank(plan), 2).step.seconds
 
 
 def test_data_ranks_do_not_shorten_passes() -> None:
@@ -213,6 +283,13 @@ def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
     together = closed_form(own, legal)
     for row in range(0, len(legal), 7):
         assert closed_form(own, legal.chosen(np.array([row])))[0] == together[row]
+
+
+@pytest.mark.filterwarnings("error")
+def test_plans_without_a_price_are_slower_than_any() -> None:
+    own = rank(TrainingPlan(), device="M2 Ultra")
+    legal = candidates(Space(own.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4}))
+    assert np.isposinf(closed_form(own, legal)).all()
 
 
 def test_chunks_of_the_same_layers_are_one() -> None:

@@ -130,7 +130,7 @@ def test_settings_are_noted(field: str, value: str, says: str) -> None:
         ("Tesla V100-SXM2-16GB", "7.0", 80, 16.9e9, "V100-SXM2-16GB"),
         ("NVIDIA L4", "8.9", 58, 23.6e9, "L4"),
         ("NVIDIA H200", "9.0", 60, 75.0e9, ""),  # half of one
-        ("NVIDIA GeForce RTX 4070 SUPER", "8.9", 56, 12.6e9, ""),
+        ("NVIDIA GeForce RTX 4070 SUPER", "8.9", 56, 12.6e9, "RTX 4070 SUPER"),
         ("NVIDIA X900", "13.0", 200, 300e9, ""),
     ],
 )

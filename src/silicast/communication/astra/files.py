@@ -20,6 +20,8 @@ MOST_NPUS = 4096
 LARGEST = 1 << 20
 """Bytes of a file."""
 RING = ("ring",)
+IN_ORDER = ("ascending", "baseline")
+"""Names of the schedule in which every chunk takes the dimensions as the file lists them."""
 
 _FLOW = re.compile(r"^([A-Za-z_][\w-]*)\s*:\s*(?:\[(.*)\]\s*)?$")
 _ITEM = re.compile(r"^\s*-\s+(.*)$")
@@ -27,12 +29,12 @@ _ITEM = re.compile(r"^\s*-\s+(.*)$")
 
 @final
 @dataclass(frozen=True)
-class AstraNetwork:
+class Dimension:
     """One dimension of ASTRA-sim's analytical network.
 
     Attributes:
         topology: how NPUs are joined.
-        npus: number of NPUs.
+        npus: number of NPUs along it.
         bandwidth_gib_per_s: of each link; ASTRA-sim's GB/s are 2**30 bytes a second.
         latency_ns: of each link.
     """
@@ -46,6 +48,24 @@ class AstraNetwork:
     def bytes_per_ns(self) -> float:
         """The bandwidth as the simulation counts it."""
         return self.bandwidth_gib_per_s * float(1 << 30) / 1e9
+
+    @property
+    def hops(self) -> int:
+        """Links between neighbours of a ring: to the switch and from it, else one."""
+        return 2 if self.topology == "Switch" else 1
+
+
+@final
+@dataclass(frozen=True)
+class AstraNetwork:
+    """ASTRA-sim's analytical network: NPUs on a grid, those of a line joined by its dimension."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def npus(self) -> int:
+        """Of all dimensions together."""
+        return math.prod(each.npus for each in self.dimensions)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=65536)]
@@ -64,6 +84,8 @@ class AstraSystem(msgspec.Struct, frozen=True, rename="kebab"):
     preferred_dataset_splits: _Count
     active_chunks_per_dimension: _Count
     local_mem_bw: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    collective_optimization: Literal["baseline", "localBWAware"] = "baseline"
+    inter_dimension_scheduling: str = IN_ORDER[0]
 
     def implementation(self, op: str) -> tuple[str, ...]:
         """The algorithms of an operation, one a dimension."""
@@ -80,7 +102,7 @@ def read_network(path: Path) -> AstraNetwork:
     """The network that a file describes.
 
     Raises:
-        SilicastError: unreadable, not of the form of ASTRA-sim, or several dimensions.
+        SilicastError: unreadable, or not of the form of ASTRA-sim.
     """
     return network_of(_text(path), str(path))
 
@@ -89,33 +111,39 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
     r"""The network that the text of a file describes.
 
     >>> network_of("topology: [ Ring ]\nnpus_count: [ 4 ]  # one node\n"
-    ...            "bandwidth: [ 50.0 ]\nlatency: [ 500 ]")
-    AstraNetwork(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0)
+    ...            "bandwidth: [ 50.0 ]\nlatency: [ 500 ]").dimensions
+    (Dimension(topology='Ring', npus=4, bandwidth_gib_per_s=50.0, latency_ns=500.0),)
     """
     lists = _lists(text, file)
     for key in NETWORK_KEYS:
-        if key not in lists:
+        if not lists.get(key):
             raise SilicastError("is missing", field=key, file=file, hint=f"as in {key}: [ ... ]")
         if len(lists[key]) != len(lists["topology"]):
             raise SilicastError(
                 f"has {len(lists[key])} entries, and topology {len(lists['topology'])}",
                 field=key, file=file, hint="one a dimension",
             )  # fmt: skip
-    if len(lists["topology"]) != 1:
-        raise unsupported(
-            f"{len(lists['topology'])} dimensions; its numbers are reproduced in one", "topology",
-            "for more take silicast.communication.flows", file=file,
-        )  # fmt: skip
-    name = lists["topology"][0]
+    found = AstraNetwork(
+        tuple(_dimension(lists, place, file) for place in range(len(lists["topology"])))
+    )
+    if found.npus > MOST_NPUS:
+        raise over_limit(f"{found.npus:,} NPUs", "npus_count", f"up to {MOST_NPUS:,}", file=file)
+    return found
+
+
+def _dimension(lists: Mapping[str, list[str]], place: int, file: str) -> Dimension:
+    """One entry of every list."""
+    name = lists["topology"][place]
     topology = next((known for known in TOPOLOGIES if known == name), None)
     if topology is None:
         raise unsupported(f"{name!r}", "topology", f"one of {', '.join(TOPOLOGIES)}", file=file)
-    npus = _number(lists, "npus_count", file)
+    npus, bandwidth, latency = (
+        _number(lists[key][place], key, file) for key in ("npus_count", "bandwidth", "latency")
+    )
     if npus != int(npus) or not 2 <= npus <= MOST_NPUS:
         raise SilicastError(
             f"{npus:g} NPUs", field="npus_count", file=file, hint=f"2 to {MOST_NPUS:,}"
         )
-    bandwidth, latency = _number(lists, "bandwidth", file), _number(lists, "latency", file)
     if not bandwidth > 0.0:
         raise SilicastError(
             f"{bandwidth:g} GB/s: nothing would ever arrive", field="bandwidth", file=file,
@@ -123,7 +151,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
         )  # fmt: skip
     if latency < 0.0:
         raise SilicastError(f"{latency:g} ns", field="latency", file=file, hint="0 or more")
-    return AstraNetwork(topology, int(npus), bandwidth, latency)
+    return Dimension(topology, int(npus), bandwidth, latency)
 
 
 def read_system(path: Path) -> AstraSystem:
@@ -176,8 +204,7 @@ def _lists(text: str, file: str) -> dict[str, list[str]]:
     return found
 
 
-def _number(lists: Mapping[str, list[str]], key: str, file: str) -> float:
-    word = lists[key][0]
+def _number(word: str, key: str, file: str) -> float:
     try:
         value = float(word)
     except ValueError:

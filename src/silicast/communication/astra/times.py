@@ -1,10 +1,11 @@
-"""Times of ASTRA-sim's analytical backends (version 2) for ring collectives in one dimension.
+"""Times of ASTRA-sim's analytical backends (version 2) for ring collectives.
 
-A collective is cut into splits, of which some are active at once; each goes round the ring in
-steps of its own. Times are whole nanoseconds, rounded down where ASTRA-sim does. With contention
-("aware") a message waits for its links, one after the other; without ("unaware") it takes the
-latency of all links and its bytes once. Every step ends with the endpoint's delay; what was reduced
-is also written to local memory once and read twice.
+A collective is cut into splits, of which some are active at once; each goes round the rings of the
+dimensions (:mod:`.phases`) in steps of its own. Times are whole nanoseconds, rounded down where
+ASTRA-sim does. With contention ("aware") a message waits for its links, one after the other;
+without ("unaware") it takes the latency of all links and its bytes once. More dimensions than one
+are without. Every step ends with the endpoint's delay; what was reduced is also written to local
+memory once and read twice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import heapq
 import math
 from typing import Final, Literal
 
-from silicast.communication.astra.files import RING, AstraNetwork, AstraSystem
+from silicast.communication.astra.files import IN_ORDER, RING, AstraNetwork, AstraSystem
+from silicast.communication.astra.phases import Phase, phases_of, unaware_time
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 
 Backend = Literal["aware", "unaware"]
@@ -32,9 +34,11 @@ def astra_time(
             is ``network.npus`` times as large.
 
     Raises:
-        SilicastError: another operation or algorithm, no bytes, or fewer than one a NPU and split.
+        SilicastError: another operation, algorithm or schedule, contention in more dimensions than
+            one, or fewer bytes than one a NPU and split.
 
-    >>> hgx = AstraNetwork("Switch", 8, 400.0, 936.25)
+    >>> from silicast.communication.astra.files import Dimension
+    >>> hgx = AstraNetwork((Dimension("Switch", 8, 400.0, 936.25),))
     >>> system = AstraSystem(RING, RING, RING, RING, 10, 4, 2, 3350.0)
     >>> [astra_time(op, 1 << 20, hgx, system) for op in OPERATIONS]
     [57426, 44058, 28950, 114000]
@@ -43,26 +47,23 @@ def astra_time(
     """
     if op not in OPERATIONS:
         raise unknown_name(f"ASTRA-sim has no {op!r}", "op", f"one of {', '.join(OPERATIONS)}")
-    if (named := system.implementation(op)) != RING:
+    _check(op, network, system)
+    if backend not in backends_of(network):
         raise unsupported(
-            f"{op} by {', '.join(named)}; ASTRA-sim's numbers are reproduced for one ring",
-            f"{op.replace('_', '-')}-implementation", "ring; or take silicast.communication.flows",
+            f"{len(network.dimensions)} dimensions; ASTRA-sim counts contention in one only",
+            "topology", "its times without contention, or silicast.communication.flows",
         )  # fmt: skip
-    npus = network.npus
     split = size // system.preferred_dataset_splits
-    message = split if op == "all_gather" else split // npus
-    if message < 1:
-        raise SilicastError(
-            f"{size} bytes in {system.preferred_dataset_splits} splits for {npus} NPUs",
-            field="bytes", hint="at least one byte a NPU and split",
-        )  # fmt: skip
-    delays = _delays(op, message, npus, system)
+    phases = phases_of(op, split, network, system)
     splits = -(-size // split)
     if backend == "unaware":
-        step = int(_hops(network) * network.latency_ns + message / network.bytes_per_ns)
-        waves = -(-splits // system.active_chunks_per_dimension)
-        return waves * (system.endpoint_delay + sum(step + delay for delay in delays))
-    return _aware(message, splits, delays, network, system)
+        return unaware_time(phases, splits, system)
+    return _aware(phases[0], splits, system)
+
+
+def backends_of(network: AstraNetwork) -> tuple[Backend, ...]:
+    """The backends that take a network: contention is counted in one dimension only."""
+    return BACKENDS if len(network.dimensions) == 1 else ("unaware",)
 
 
 def whole_bytes(op: str, size: int, npus: int) -> int:
@@ -74,28 +75,33 @@ def whole_bytes(op: str, size: int, npus: int) -> int:
     return size * npus if op == "all_gather" else size
 
 
-def _delays(op: str, message: int, npus: int, system: AstraSystem) -> list[int]:
-    """Nanoseconds at the endpoint after each step."""
-    memory = 3 * int(message / system.local_mem_bw) if system.local_mem_bw else 0
-    around = npus - 1
-    reduced = around if op in ("all_reduce", "reduce_scatter") else 0
-    plain = {"all_reduce": around, "all_gather": around, "all_to_all": npus * around // 2}
-    wait = system.endpoint_delay
-    return [wait + memory] * reduced + [wait] * plain.get(op, 0)
+def _check(op: str, network: AstraNetwork, system: AstraSystem) -> None:
+    """Refuses what is not reproduced."""
+    named, dimensions = system.implementation(op), len(network.dimensions)
+    field = f"{op.replace('_', '-')}-implementation"
+    if set(named) != set(RING):
+        raise unsupported(
+            f"{op} by {', '.join(named)}; ASTRA-sim's numbers are reproduced for rings", field,
+            "ring; or take silicast.communication.flows",
+        )  # fmt: skip
+    if len(named) != dimensions:
+        raise SilicastError(
+            f"has {len(named)} entries, and the network {dimensions} dimensions", field=field,
+            hint="one a dimension",
+        )  # fmt: skip
+    if dimensions > 1 and system.inter_dimension_scheduling not in IN_ORDER:
+        raise unsupported(
+            f"{system.inter_dimension_scheduling[:40]!r}", "inter-dimension-scheduling",
+            f"{IN_ORDER[0]}: every chunk takes the dimensions in their order",
+        )  # fmt: skip
 
 
-def _hops(network: AstraNetwork) -> int:
-    """Links between neighbours of the ring: to the switch and from it, else one."""
-    return 2 if network.topology == "Switch" else 1
-
-
-def _aware(
-    message: int, splits: int, delays: list[int], network: AstraNetwork, system: AstraSystem
-) -> int:
+def _aware(phase: Phase, splits: int, system: AstraSystem) -> int:
     """All splits, as many at once as may be; all NPUs do the same, so that one's links suffice."""
-    busy_ns = int(message / network.bytes_per_ns)
-    hop_ns = math.floor(network.latency_ns + message / network.bytes_per_ns)
-    free = [0] * _hops(network)
+    along, message, delays = phase.along, phase.message, phase.delays
+    busy_ns = int(message / along.bytes_per_ns)
+    hop_ns = math.floor(along.latency_ns + message / along.bytes_per_ns)
+    free = [0] * along.hops
     waiting = [
         (system.endpoint_delay, split, 0)
         for split in range(min(splits, system.active_chunks_per_dimension))

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError
+from silicast.core.registry import Registry
 from silicast.distributed.schedules.order import Action, Order, Placement
 
 Times = NDArray[Any] | float
@@ -87,21 +88,15 @@ def _order(schedule: PipelineSchedule, ranks: int, micro_batches: int, chunks: i
     return Order.of(schedule.placement(ranks, chunks), micro_batches, lists)
 
 
-_REGISTRY: dict[str, PipelineSchedule] = {}
-
-
-def register(cls: type[PipelineSchedule]) -> type[PipelineSchedule]:
-    """Class decorator: makes a schedule known. One instance serves all calls."""
-    if cls.name in _REGISTRY:
-        raise ValueError(f"two pipeline schedules are named {cls.name!r}")
-    _REGISTRY[cls.name] = cls()
-    return cls
+_KNOWN: Registry[PipelineSchedule] = Registry(
+    "silicast.distributed.schedules", "pipeline schedule", "schedule"
+)
+register = _KNOWN.register
 
 
 def schedules() -> Mapping[str, PipelineSchedule]:
     """All schedules by name."""
-    _load_all()
-    return dict(sorted(_REGISTRY.items()))
+    return _KNOWN.all()
 
 
 def schedule(name: str) -> PipelineSchedule:
@@ -114,23 +109,4 @@ def schedule(name: str) -> PipelineSchedule:
     >>> [order.named(i) for i in range(order.first[0], order.first[1])][1:3]
     ['forward of micro-batch 1', 'backward of micro-batch 0']
     """
-    found = schedules().get(name)
-    if found is None:
-        raise unknown_name(
-            f"unknown pipeline schedule {name!r}",
-            "schedule",
-            f"one of {', '.join(sorted(_REGISTRY))}",
-        )
-    return found
-
-
-def _load_all() -> None:
-    """Imports every module of this package once, so that each schedule registers itself."""
-    import importlib
-    import pkgutil
-
-    import silicast.distributed.schedules as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+    return _KNOWN.named(name)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.measurement.training_configs.config_file import Fields, not_used
 from silicast.measurement.training_configs.decoder_config import Decoder, config_of
 from silicast.measurement.training_configs.device_name import device_named
-from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.measurement.training_configs.reader import Tree, parallel_of, register
+from silicast.measurement.training_configs.three_files import ThreeFiles
 
-APPLICATION = ("hidden", "attn_heads", "num_blocks")
-EXECUTION = ("num_procs", "tensor_par", "pipeline_par")
-SYSTEM = ("matrix", "mem1", "networks")
 VOCABULARY = 51_200
 """Calculon's models have no vocabulary; that of its GPT examples."""
 RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
@@ -25,23 +22,20 @@ FORMATS = {
 
 @register
 @final
-class Calculon(TrainingConfig):
+class Calculon(ThreeFiles):
     """Reads the three files of a run, in any order."""
 
     name: ClassVar[str] = "Calculon"
     files: ClassVar[str] = "application, execution and system (JSON)"
+    parts: ClassVar[Mapping[str, Sequence[str]]] = {
+        "execution": ("num_procs", "tensor_par", "pipeline_par"),
+        "application": ("hidden", "attn_heads", "num_blocks"),
+        "system": ("matrix", "mem1", "networks"),
+    }  # fmt: skip
 
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
-        """An execution among them."""
-        return _with(files, EXECUTION) is not None or (
-            _with(files, APPLICATION) is not None and _with(files, SYSTEM) is not None
-        )
-
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
-        """See :class:`TrainingConfig`."""
-        run = _needed(files, EXECUTION, "execution")
-        application = _needed(files, APPLICATION, "application")
-        model, said = _model(application)
+    def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
+        """See :class:`ThreeFiles`."""
+        made, said = _model(model)
         tp, pp = run.whole("tensor_par"), run.whole("pipeline_par")
         dp = run.whole("data_par")
         gpus = run.whole("num_procs", default=tp * pp * dp)
@@ -59,11 +53,11 @@ class Calculon(TrainingConfig):
         if kind == "p2p_rs_ag":
             said.append("tensor_par_comm_type: p2p_rs_ag is taken as an all-reduce")
         scenario: Tree = {
-            "model": model, "parallel": parallel, "engine": {"name": "megatron"},
+            "model": made, "parallel": parallel, "engine": {"name": "megatron"},
             "precision": {"recipe": run.choice("datatype", FORMATS, "float16")},
             "cluster": {"gpus": gpus},
             "workload": {
-                "seq_len": application.whole("seq_size"),
+                "seq_len": model.whole("seq_size"),
                 "global_batch": run.whole("batch_size"),
                 "micro_batch": run.whole("microbatch_size"),
                 "recompute": run.choice("activation_recompute", RECOMPUTE, "none"),
@@ -73,26 +67,33 @@ class Calculon(TrainingConfig):
                 },
             },
         }  # fmt: skip
-        tables = [application, run]
-        if _with(files, SYSTEM) is None:
-            return scenario, [*said, "system: not given", *not_used(tables)]
-        system = _needed(files, SYSTEM, "system")
-        said += _system(system, scenario)
-        return scenario, [*said, *not_used([*tables, system])]
+        return scenario, said
 
-
-def _with(files: Sequence[ConfigFile], names: Sequence[str]) -> ConfigFile | None:
-    return next((f for f in files if f.table and all(name in f.table for name in names)), None)
-
-
-def _needed(files: Sequence[ConfigFile], names: Sequence[str], what: str) -> Fields:
-    file = _with(files, names)
-    if file is None or file.table is None:
-        raise SilicastError(
-            f"the {what} is missing", file=str(files[0].path), field=what,
-            hint=f"the file that holds {', '.join(names)}",
-        )  # fmt: skip
-    return Fields(file.table, str(file.path))
+    def join(self, system: Fields, scenario: Tree) -> list[str]:
+        """Links into the scenario; the device, where the file's name is one's."""
+        system.raw("matrix", "mem1")
+        said = device_named(Path(system.file).stem, scenario)
+        said.append(
+            "matrix, vector, mem1: rates and efficiencies of Silicast's own device are used"
+        )
+        networks = system.raw("networks")
+        rows = networks if isinstance(networks, list) else []
+        tables = [
+            Fields(row if isinstance(row, dict) else {}, system.file, f"networks.{n}")
+            for n, row in enumerate(rows)
+        ]
+        if not tables:
+            return said
+        inner, outer = tables[0], tables[-1]
+        if len(tables) > 2:
+            said.append(f"networks: the first and the last of {len(tables)} are used")
+        scenario["cluster"]["gpus_per_node"] = inner.whole("size")
+        if outer is not inner and (rate := outer.number("bandwidth")):
+            scenario["cluster"]["inter_node"] = {
+                "bandwidth_gb_per_s": rate, "latency_us": outer.number("latency") * 1e6,
+            }  # fmt: skip
+        outer.used.add("size")
+        return [*said, *not_used(tables)]
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
@@ -109,28 +110,3 @@ def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
     made, said = config_of(model)
     said.append(f"vocabulary: not stated; {VOCABULARY} is assumed (Calculon has no head)")
     return made, said
-
-
-def _system(fields: Fields, scenario: Tree) -> list[str]:
-    """Links between processors into the scenario; the device, where the file's name is one's."""
-    fields.raw("matrix", "mem1")
-    said = device_named(Path(fields.file).stem, scenario)
-    said.append("matrix, vector, mem1: rates and efficiencies of Silicast's own device are used")
-    networks = fields.raw("networks")
-    rows = networks if isinstance(networks, list) else []
-    tables = [
-        Fields(row if isinstance(row, dict) else {}, fields.file, f"networks.{n}")
-        for n, row in enumerate(rows)
-    ]
-    if not tables:
-        return said
-    inner, outer = tables[0], tables[-1]
-    if len(tables) > 2:
-        said.append(f"networks: the first and the last of {len(tables)} are used")
-    scenario["cluster"]["gpus_per_node"] = inner.whole("size")
-    if outer is not inner and (rate := outer.number("bandwidth")):
-        scenario["cluster"]["inter_node"] = {
-            "bandwidth_gb_per_s": rate, "latency_us": outer.number("latency") * 1e6,
-        }  # fmt: skip
-    outer.used.add("size")
-    return [*said, *not_used(tables)]

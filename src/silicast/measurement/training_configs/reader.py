@@ -5,15 +5,13 @@ A tool is one module of this package that subclasses :class:`TrainingConfig` and
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from silicast.core.errors import SilicastError
+from silicast.core.registry import Registry
 from silicast.measurement.training_configs.config_file import ConfigFile
 
 Tree = dict[str, Any]
@@ -45,29 +43,17 @@ class TrainingConfig(ABC):
         """
 
 
-_REGISTRY: dict[str, TrainingConfig] = {}
-
-
-def register(cls: type[TrainingConfig]) -> type[TrainingConfig]:
-    """Class decorator: makes a tool known."""
-    _REGISTRY[cls.name] = cls()
-    return cls
-
-
-@cache
-def _tools() -> Mapping[str, TrainingConfig]:
-    import silicast.measurement.training_configs as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_REGISTRY.items()))
+_KNOWN: Registry[TrainingConfig] = Registry(
+    "silicast.measurement.training_configs", "training configuration", "format"
+)
+register = _KNOWN.register
 
 
 def is_training_config(*paths: Path) -> bool:
     """Whether a tool recognises the files; False too where they cannot be read."""
     try:
         files = _opened(paths)
-        return any(tool.recognises(files) for tool in _tools().values())
+        return any(tool.recognises(files) for tool in _KNOWN.all().values())
     except SilicastError:
         return False
 
@@ -86,9 +72,9 @@ def read_training_config(*paths: Path) -> tuple[Tree, list[str]]:
         SilicastError: no tool recognises the files, or one of their fields is wrong.
     """
     files = _opened(paths)
-    tool = next((each for each in _tools().values() if each.recognises(files)), None)
+    tool = next((each for each in _KNOWN.all().values() if each.recognises(files)), None)
     if tool is None:
-        known = "; ".join(f"{each.name}: {each.files}" for each in _tools().values())
+        known = "; ".join(f"{each.name}: {each.files}" for each in _KNOWN.all().values())
         raise SilicastError(
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.measurement.training_configs.config_file import Fields, not_used
 from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
 from silicast.measurement.training_configs.device_name import device_named
-from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.measurement.training_configs.reader import Tree, parallel_of, register
+from silicast.measurement.training_configs.three_files import ThreeFiles
 
-MODEL = ("hidden_size", "head_num", "layer_num")
-STRATEGY = ("tp_size", "world_size", "micro_batch_size")
-SYSTEM = ("accelerator", "networks")
 MODULES = {
     "attn_recompute": "core_attn", "mlp_recompute": "mlp", "mlp_rms_recompute": "layernorm",
     "mla_rms_recompute": "layernorm",
@@ -24,68 +21,65 @@ MODULES = {
 
 @register
 @final
-class SimuMax(TrainingConfig):
+class SimuMax(ThreeFiles):
     """Reads the three files of a run, in any order."""
 
     name: ClassVar[str] = "SimuMax"
     files: ClassVar[str] = "model, strategy and system (JSON)"
+    parts: ClassVar[Mapping[str, Sequence[str]]] = {
+        "strategy": ("tp_size", "world_size", "micro_batch_size"),
+        "model": ("hidden_size", "head_num", "layer_num"),
+        "system": ("accelerator", "networks"),
+    }  # fmt: skip
 
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
-        """A strategy among them, or a model."""
-        return _with(files, STRATEGY) is not None or _with(files, MODEL) is not None
-
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
-        """See :class:`TrainingConfig`."""
-        plan, shape = _needed(files, STRATEGY, "strategy"), _needed(files, MODEL, "model")
-        model, said = _model(shape, plan.whole("seq_len"))
+    def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
+        """See :class:`ThreeFiles`."""
+        made, said = _model(model, run.whole("seq_len"))
         names = ("tp", "pp", "cp", "ep", "etp")
-        tp, pp, cp, ep, etp = (plan.whole(f"{name}_size", default=1) for name in names)
-        world = plan.whole("world_size")
+        tp, pp, cp, ep, etp = (run.whole(f"{name}_size", default=1) for name in names)
+        world = run.whole("world_size")
         dp, rest = divmod(world, tp * pp * cp)
         if rest or not dp:
-            raise plan.error(f"{world} ranks do not divide by {tp} x {pp} x {cp}", "world_size")
-        micro = plan.whole("micro_batch_size")
+            raise run.error(f"{world} ranks do not divide by {tp} x {pp} x {cp}", "world_size")
+        micro = run.whole("micro_batch_size")
         parallel = parallel_of(
-            tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sp=plan.flag("enable_sequence_parallel") and tp > 1,
-            virtual_stages=plan.whole("interleaving_size", default=1),
-            zero=plan.whole("zero_state", default=0, least=0),
+            tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sp=run.flag("enable_sequence_parallel") and tp > 1,
+            virtual_stages=run.whole("interleaving_size", default=1),
+            zero=run.whole("zero_state", default=0, least=0),
         )  # fmt: skip
         if ep > 1 or etp > 1:
             parallel["etp"] = etp
-        recipe = "fp8" if plan.flag("fp8") else plan.choice(
+        recipe = "fp8" if run.flag("fp8") else run.choice(
             "dtype", {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8"}, "bf16"
         )  # fmt: skip
         scenario: Tree = {
-            "model": model, "parallel": parallel, "engine": {"name": "megatron"},
+            "model": made, "parallel": parallel, "engine": {"name": "megatron"},
             "precision": {"recipe": recipe}, "cluster": {"gpus": world},
             "workload": {
-                "seq_len": plan.whole("seq_len"), "micro_batch": micro,
-                "global_batch": micro * plan.whole("micro_batch_num") * dp,
-                "recompute": _recompute(plan, said),
+                "seq_len": run.whole("seq_len"), "micro_batch": micro,
+                "global_batch": micro * run.whole("micro_batch_num") * dp,
+                "recompute": _recompute(run, said),
             },
         }  # fmt: skip
-        if shape.whole("expert_num", default=1, least=0) > 1:
+        if model.whole("expert_num", default=1, least=0) > 1:
             scenario["workload"]["routing"] = "balanced"
-        tables = [shape, plan]
-        if _with(files, SYSTEM) is None:
-            return scenario, [*said, "system: not given", *not_used(tables)]
-        system = _needed(files, SYSTEM, "system")
-        said += _system(system, scenario)
-        return scenario, [*said, *not_used([*tables, system])]
+        return scenario, said
 
-
-def _with(files: Sequence[ConfigFile], names: Sequence[str]) -> ConfigFile | None:
-    return next((f for f in files if f.table and all(name in f.table for name in names)), None)
-
-
-def _needed(files: Sequence[ConfigFile], names: Sequence[str], what: str) -> Fields:
-    file = _with(files, names)
-    if file is None or file.table is None:
-        raise SilicastError(
-            f"the {what} is missing", file=str(files[0].path), field=what,
-            hint=f"the file that holds {', '.join(names)}",
-        )  # fmt: skip
-    return Fields(file.table, str(file.path))
+    def join(self, system: Fields, scenario: Tree) -> list[str]:
+        """Links into the scenario; the device, where the system's name is one's."""
+        said = device_named(system.text("sys_name", default=Path(system.file).stem), scenario)
+        system.raw("accelerator")
+        said.append("accelerator: rates and efficiencies of Silicast's own device are used")
+        if system.has("num_per_node"):
+            scenario["cluster"]["gpus_per_node"] = system.whole("num_per_node")
+        networks = system.table("networks")
+        between = networks.table("inter_node")
+        link = between.table("bandwidth")
+        if rate := link.number("gbps"):
+            scenario["cluster"]["inter_node"] = {
+                "bandwidth_gb_per_s": rate, "latency_us": link.number("latency_us"),
+            }  # fmt: skip
+        return [*said, *not_used([networks, between, link])]
 
 
 def _model(fields: Fields, seq_len: int) -> tuple[dict[str, Any], list[str]]:
@@ -137,20 +131,3 @@ def _recompute(plan: Fields, said: list[str]) -> str:
     if kind == "attn_only" or set(chosen) <= {"core_attn"}:
         return "selective"
     return f"selective:{'+'.join(chosen)}"
-
-
-def _system(fields: Fields, scenario: Tree) -> list[str]:
-    """Links into the scenario; the device, where the system's name is one's."""
-    said = device_named(fields.text("sys_name", default=Path(fields.file).stem), scenario)
-    fields.raw("accelerator")
-    said.append("accelerator: rates and efficiencies of Silicast's own device are used")
-    if fields.has("num_per_node"):
-        scenario["cluster"]["gpus_per_node"] = fields.whole("num_per_node")
-    networks = fields.table("networks")
-    between = networks.table("inter_node")
-    link = between.table("bandwidth")
-    if rate := link.number("gbps"):
-        scenario["cluster"]["inter_node"] = {
-            "bandwidth_gb_per_s": rate, "latency_us": link.number("latency_us"),
-        }  # fmt: skip
-    return [*said, *not_used([networks, between, link])]

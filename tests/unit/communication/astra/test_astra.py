@@ -51,7 +51,7 @@ def test_a_ring_of_links_has_one_hop() -> None:
     ring = network_of(NETWORK.replace("Switch", "Ring"))
     for backend in BACKENDS:
         one = astra_time("all_gather", 1 << 20, ring, system, backend)
-        assert one == 7 * int(936.25 + (1 << 20) / ring.bytes_per_ns)
+        assert one == 7 * int(936.25 + (1 << 20) / ring.dimensions[0].bytes_per_ns)
     assert astra_time("all_gather", 1 << 20, HGX, system) == 2 * one
 
 
@@ -79,14 +79,6 @@ def test_what_is_wrong_with_a_network_file_is_named(change: tuple[str, str], sai
 def test_lists_may_have_a_line_an_entry() -> None:
     text = "---\ntopology:\n  - Switch\nnpus_count:\n- 8\nbandwidth: [400.0]\nlatency: [936.25]\n"
     assert network_of(text) == HGX
-
-
-def test_several_dimensions_are_refused() -> None:
-    text = (
-        "topology: [ Ring, Switch ]\nnpus_count: [ 2, 4 ]\nbandwidth: [ 1, 1 ]\nlatency: [ 1, 1 ]"
-    )
-    with pytest.raises(SilicastError, match="2 dimensions"):
-        network_of(text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,26 @@
+"""Which layers each chunk of a pipeline holds."""
+
+from __future__ import annotations
+
+from silicast.core.errors import SilicastError
+from silicast.workload.plan import stage_bounds
+
+
+def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
+    """First and one-past-last layer of each chunk of a pipeline.
+
+    Where the layers do not divide, but do with embedding and head counted as one each, the ends
+    hold one less (Megatron-LM's ``account_for_embedding_in_pipeline_split``).
+
+    >>> chunk_bounds(6, 4), chunk_bounds(8, 4)[0]
+    (((0, 1), (1, 3), (3, 5), (5, 6)), (0, 2))
+    """
+    each, left = divmod(layers + 2, chunks)
+    if chunks > 1 and layers % chunks and not left:
+        ends = [max(each * number - 1, 0) for number in range(chunks)]
+        return tuple(zip(ends, [*ends[1:], layers], strict=True))
+    if chunks > layers:
+        raise SilicastError(
+            f"{chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
+        )
+    return stage_bounds(layers, chunks)

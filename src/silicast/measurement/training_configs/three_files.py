@@ -1,0 +1,61 @@
+"""A tool whose runs are three JSON files in any order: a run, a model and a system."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.measurement.training_configs.reader import TrainingConfig, Tree
+
+
+class ThreeFiles(TrainingConfig):
+    """Reads the three files of a run; the system may be left out.
+
+    Class attributes:
+        parts: what the run, the model and the system are called -> fields by which each is known.
+    """
+
+    parts: ClassVar[Mapping[str, Sequence[str]]]
+
+    @abstractmethod
+    def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
+        """The scenario without the system, and remarks."""
+
+    @abstractmethod
+    def join(self, system: Fields, scenario: Tree) -> list[str]:
+        """Adds device and links to a scenario; returns remarks."""
+
+    @final
+    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+        """A run among them, or a model."""
+        return any(self._found(files, part) is not None for part in list(self.parts)[:2])
+
+    @final
+    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+        """See :class:`TrainingConfig`."""
+        run, model = (self._needed(files, part) for part in list(self.parts)[:2])
+        scenario, said = self.scenario(run, model)
+        system = self._found(files, list(self.parts)[2])
+        if system is None:
+            return scenario, [*said, "system: not given", *not_used([model, run])]
+        said += self.join(system, scenario)
+        return scenario, [*said, *not_used([model, run, system])]
+
+    def _found(self, files: Sequence[ConfigFile], part: str) -> Fields | None:
+        """The first file that holds all fields of a part."""
+        names = self.parts[part]
+        held = (each for each in files if each.table and all(n in each.table for n in names))
+        file = next(held, None)
+        return Fields(file.table or {}, str(file.path)) if file is not None else None
+
+    def _needed(self, files: Sequence[ConfigFile], part: str) -> Fields:
+        found = self._found(files, part)
+        if found is None:
+            raise SilicastError(
+                f"the {part} is missing", file=str(files[0].path), field=part,
+                hint=f"the file that holds {', '.join(self.parts[part])}",
+            )  # fmt: skip
+        return found

@@ -1,0 +1,79 @@
+"""Training scenarios carried out: what plans and words of a user come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.answerers.plan import found_of
+from silicast.scenario.answerers.training import answer_of
+from silicast.scenario.decode import decode
+from silicast.scenario.training_runs import run_of
+
+
+def answered(model: str = "Llama-3.2-1B", device: str = "h100", **more: Any) -> Answer:
+    work = {"seq_len": 2048, "global_batch": 8, "recompute": "none"} | more.pop("workload", {})
+    scenario = decode(
+        {
+            "format": 1,
+            "task": "training",
+            "model": model,
+            "device": device,
+            "workload": work,
+            **more,
+        }
+    )
+    return answer_of(scenario, run_of(scenario))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipe", "interleaved"])
+def test_a_pipeline_of_one_stage_has_no_schedule(schedule: str) -> None:
+    wanted = answered(parallel={"dp": 2})
+    assert answered(parallel={"dp": 2, "schedule": schedule}).metrics == wanted.metrics
+
+
+def test_adapters_that_stand_beside_nothing_are_refused() -> None:
+    with pytest.raises(SilicastError, match="has a product that adapters") as refused:
+        answered(
+            "OLMoE-1B-7B", workload={"task": "lora"}, lora={"rank": 8, "targets": ["gate_proj"]}
+        )
+    assert refused.value.field == "lora.targets"
+
+
+@pytest.mark.parametrize(
+    ("model", "device"), [("Nemotron-H-56B", "rtx-4090"), ("GPT-J-6B", "xeon-8480")]
+)
+def test_no_more_than_the_peak_is_used(model: str, device: str) -> None:
+    mfu = answered(model, device).metrics["mfu"]
+    assert mfu.p05 <= mfu.estimate <= mfu.p95 <= 1.0
+
+
+def searched(**more: Any) -> dict[str, Any]:
+    work = {"seq_len": 512, "global_batch": 64}
+    return {
+        "format": 1, "task": "plan", "model": "BERT-large", "device": "a100",
+        "cluster": {"gpus": 4}, "workload": {"objective": "step_time", "training": work}, **more,
+    }  # fmt: skip
+
+
+def test_the_best_plan_asked_for_alone_takes_what_the_search_says() -> None:
+    best, found = found_of(decode(searched()), finalists=3)
+    first = found.finalists[0]
+    assert first.micro_batches == 1  # nothing is accumulated, unlike in the plan asked for
+    work = {"seq_len": 512, "global_batch": 64, "micro_batch": first.rank.micro_batch}
+    degrees = {name: getattr(first.plan, name) for name in ("tp", "pp", "dp", "zero")}
+    assert answered("BERT-large", "a100", workload=work, parallel=degrees).metrics == best.metrics
+
+
+@pytest.mark.parametrize("stated", [{"schedule": "zb_h1"}, {"shard": 2}])
+def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError, match="not yet: a search with a stated"):
+        found_of(decode(searched(parallel=stated)))
+
+
+def test_copies_that_share_nothing_have_no_shard_group() -> None:
+    wanted = answered(parallel={"dp": 8, "zero": 0})
+    assert answered(parallel={"dp": 8, "zero": 0, "shard": 4}).metrics == wanted.metrics
