@@ -1,32 +1,44 @@
-"""What a compiler makes of a program: chains of passes over the same elements become one kernel.
+"""What a compiler makes of a program: loops over the same elements become one kernel.
 
-The rules are those of TorchInductor's scheduler. Pointwise operations of one size are fused into
-their producer; a reduction over rows (softmax, a norm) takes the passes before and behind it along;
-products of matrices stay with their library. What a fused kernel reads is what none of its members
-made, and it writes only what is read outside of it.
+The rules are those of TorchInductor's lowering and scheduler. A pointwise result is not stored but
+computed where it is read, unless a library's kernel reads it, or several readers do and it reads
+much itself. What is stored is fused by size: loops over as many elements, sums over rows with what
+comes before and behind them. Products, convolutions and attention stay with their library. A fused
+kernel reads each tensor that none of its members made once, in its own format, and writes only
+what is read outside of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.op import Op, Variant
+from silicast.workload.graph import Block, Graph, Loops, Node
+from silicast.workload.image_layout import with_layout
+from silicast.workload.op import Op
+from silicast.workload.op_graph import in_order
+from silicast.workload.operators.traffic import movement, pointwise
 from silicast.workload.outputs import result_bytes
+from silicast.workload.tensor import Value
 
 POINTWISE = frozenset(("elementwise", "silu_mul", "rope"))
 REDUCTIONS = frozenset(("softmax", "layernorm", "rmsnorm"))
-MAX_READS = 8
-"""Tensors that one fused kernel reads; beyond, registers spill and the scheduler stops."""
+"""Families that are loops where a graph does not state what its nodes are."""
 
 MAX_MEMBERS = 64
 """Operations of one fused kernel (``torch._inductor.config.max_fusion_size``)."""
+REUSED_READS = 4
+"""Tensors from which on a result with several readers is stored (``realize_reads_threshold``)."""
+MOST_READS = 8
+"""Tensors from which on any result is stored (``realize_acc_reads_threshold``)."""
+MOST_OPERATIONS = 30
+"""Operations an element from which on it is stored (``realize_opcount_threshold``)."""
+FEW_ROWS, LONG_ROW = 256, 8192
+"""Fewer and longer rows than these are summed in two kernels; what follows runs on its own."""
 
 _DEAREST = ("pow", "gelu", "tanh", "silu", "sigmoid", "exp", "div", "sqrt")
-_FEW = frozenset(("dropout", "native_dropout", "aten.native_dropout", "aten.dropout"))
 
 
 def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
@@ -37,152 +49,428 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         epilogues: passes behind a product become part of it (``mode="max-autotune"``, where its
             kernel is generated; a library's kernels take none).
 
-    >>> from silicast.workload.op import Op
+    >>> from silicast.workload.op import Variant
     >>> one = Op.make("elementwise", Variant(flags=(("mul", True),)), elements=4096, inputs=1)
     >>> nodes = (Node("a", one), Node("b", one, ("a",)), Node("c", one, ("b",)))
     >>> [(node.name, node.op.dim("inputs")) for _, node in
     ...  fused_graph(Graph("toy", (Block("forward", nodes),))).nodes()]
     [('c', 1)]
     """
-    blocks = tuple(
-        replace(block, nodes=_Fused(block, epilogues=epilogues).nodes()) for block in graph.blocks
-    )
-    return replace(graph, blocks=blocks)
+    readers: dict[str, set[str]] = {}
+    for block in graph.blocks:
+        own = {node.name for node in block.nodes}
+        own |= {value.name for node in block.nodes for value in node.writes}
+        for node in block.nodes:
+            # the inputs of a node that states its tensors keep memory alive, no more
+            for name in [value.name for value in node.reads] or node.inputs:
+                if name not in own:
+                    readers.setdefault(name, set()).add(block.name)
+    before: frozenset[str] = frozenset()
+    renamed: dict[str, str] = {}
+    blocks = []
+    for block in graph.blocks:
+        outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
+        fused = _Fused(block, outside, epilogues=epilogues)
+        made = tuple(fused.nodes())
+        own = {node.name for node in made}
+        nodes = [
+            replace(node, inputs=_unique(x if x in own else renamed.get(x, x) for x in node.inputs))
+            for node in made
+        ]
+        blocks.append(replace(block, nodes=in_order(nodes, before | _unknown(nodes))))
+        before |= {node.name for node in nodes}
+        renamed |= fused.renamed
+    return replace(graph, blocks=tuple(blocks))
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
+    """Names among inputs that no node of a block has: of layers that run before it."""
+    own = {node.name for node in nodes}
+    return frozenset(name for node in nodes for name in node.inputs if name not in own)
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Members of one kernel, by their places; a member that joins makes it another group."""
+class _Inlined:
+    """A node with everything that it computes itself: tensors that it reads then, operations, and
+    the place of its dearest kind of operation in :data:`_DEAREST`.
+    """
 
-    places: tuple[int, ...]
-    size: int
-    reduces: bool
-    product: bool = False
+    node: Node
+    reads: list[Value]
+    operations: int
+    kind: int
+
+
+@final
+class _Kernel:
+    """One kernel to be: nodes by their places; it grows while others join it.
+
+    Attributes:
+        rows, cols: it runs over ``rows x cols`` elements and sums over ``cols``; 1 = no sum.
+        loops: "" = a library's, which takes nothing along.
+        kind: place of its dearest kind of operation in :data:`_DEAREST`.
+        closed: nothing that reads its sums joins: they are complete only in a second kernel.
+        needs: names of what it reads, or of the nodes it waits for.
+        before: numbers of the kernels that must have run, as bits.
+    """
+
+    def __init__(self, number: int, whole: _Inlined, loops: Loops) -> None:
+        node = whole.node
+        sums = node.loops in ("rows", "sums")
+        self.number, self.places, self.loops = number, [number], loops
+        self.rows, self.cols = _extent(node)
+        self.reads = {_key(value): value for value in whole.reads}
+        self.writes = {value.name: value for value in node.writes}
+        self.operations, self.kind = whole.operations, whole.kind
+        self.product = node.op.family == "gemm"
+        self.closed = sums and self.rows < FEW_ROWS and self.cols > LONG_ROW
+        self.needs = {value.name for value in whole.reads}
+        if not node.reads:
+            self.needs |= set(node.inputs)
+        self.before = 0
 
 
 @final
 class _Fused:
     """One block, fused."""
 
-    def __init__(self, block: Block, *, epilogues: bool) -> None:
-        self.all = block.nodes
-        self.place = {node.name: index for index, node in enumerate(self.all)}
-        self.readers: dict[str, list[int]] = {}
-        for index, node in enumerate(self.all):
-            for name in dict.fromkeys(node.inputs):
-                self.readers.setdefault(name, []).append(index)
-        self.group: dict[int, _Group] = {}
-        for index, node in enumerate(self.all):
-            self._join(index, node, epilogues=epilogues)
-
-    def _join(self, index: int, node: Node, *, epilogues: bool) -> None:
-        """Into the group of one of its producers, or a group of its own."""
-        size = _size(node)
-        reduces = node.op.family in REDUCTIONS
-        if size and (reduces or _is_pointwise(node)):
-            for name in node.inputs:
-                group = self.group.get(self.place.get(name, -1))
-                if group is not None and self._fits(group, index, size, reduces, epilogues):
-                    places = (*group.places, index)
-                    joined = replace(group, places=places, reduces=group.reduces or reduces)
-                    self.group |= dict.fromkeys(places, joined)
-                    return
-        if size and (reduces or _is_pointwise(node) or node.op.family == "gemm"):
-            own = _Group((index,), size, reduces, product=node.op.family == "gemm")
-            self.group[index] = own
-
-    def _fits(self, group: _Group, index: int, size: int, reduces: bool, epilogues: bool) -> bool:
-        first = self.all[group.places[0]]
-        if (group.product and not epilogues) or len(group.places) == MAX_MEMBERS:
-            return False
-        if group.size != size or (group.reduces and reduces) or (group.product and reduces):
-            return False
-        if self.all[index].stream != first.stream:
-            return False
-        members = {*group.places, index}
-        for place in group.places:  # who else reads a member must not have run before
-            others = set(self.readers.get(self.all[place].name, ())) - members
-            if any(other < index for other in others) or (group.product and others):
-                return False
-        reads = len({*self._outside([*group.places, index])})
-        return reads <= (1 if group.product else MAX_READS)
-
-    def _outside(self, places: Sequence[int]) -> list[str]:
-        """Names that members read of others, in order; what has no name counts one each."""
-        inside = {self.all[place].name for place in places}
-        found: dict[str, None] = {}
-        for place in places:
-            node = self.all[place]
-            names = [name for name in node.inputs if name not in inside]
-            kept = len([name for name in node.inputs if name in inside])
-            found |= dict.fromkeys(names)
-            unnamed = _reads(node) - len(names) - kept
-            found |= {f"{node.name} {number}": None for number in range(unnamed)}
-        return list(found)
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All kernels, each where its last member stood."""
-        renamed = {
-            self.all[place].name: self.all[group.places[-1]].name
-            for group in self.group.values()
-            for place in group.places
-        }
-        found: list[Node] = []
-        for index, node in enumerate(self.all):
-            group = self.group.get(index)
-            if group is not None and len(group.places) > 1:
-                if index != group.places[-1]:
-                    continue
-                node_or_fused = self._fused(group)
+    def __init__(self, block: Block, outside: frozenset[str], *, epilogues: bool) -> None:
+        self.all = with_layout(tuple(_stated(block.nodes)))
+        self.outside, self.epilogues = outside, epilogues
+        self.users: dict[str, list[int]] = {}
+        for place, node in enumerate(self.all):
+            for name in dict.fromkeys(value.name for value in node.reads):
+                self.users.setdefault(name, []).append(place)
+        self.inlined: dict[str, _Inlined] = {}
+        self.kernels: dict[int, _Kernel] = {}
+        self.writer: dict[str, int] = {}
+        self.reader: dict[str, list[int]] = {}
+        self.renamed: dict[str, str] = {}
+        self.read_by: dict[str, set[int]] = {}
+        self.names = frozenset(node.name for node in self.all)
+        for place, node in enumerate(self.all):
+            if node.loops == "joined":
+                self._join(place)
+                continue
+            whole = self._with_sources(node)
+            if self._is_inlined(whole):
+                self.inlined[node.writes[0].name] = whole
             else:
-                node_or_fused = node
-            inputs = tuple(dict.fromkeys(renamed.get(name, name) for name in node_or_fused.inputs))
-            found.append(replace(node_or_fused, inputs=inputs))
-        return tuple(found)
+                self._add(place, whole)
 
-    def _fused(self, group: _Group) -> Node:
-        members = [self.all[place] for place in group.places]
+    def _with_sources(self, node: Node) -> _Inlined:
+        """A node and what it reads once results that are not stored are computed in it."""
+        found: list[Value] = []
+        operations, kind = _elements(node) if node.loops else 0, _kind(node)
+        for value in node.reads:
+            inner = self.inlined.get(value.name)
+            if inner is None:
+                found.append(value)
+                continue
+            share = min(value.nbytes / max(inner.node.writes[0].nbytes, 1), 1.0)
+            found.extend(_part(source, share, value.offset) for source in inner.reads)
+            operations += int(inner.operations * share)
+            kind = min(kind, inner.kind)
+        return _Inlined(node, found, operations, kind)
+
+    def _is_inlined(self, whole: _Inlined) -> bool:
+        """Whether a result is computed where it is read instead of stored."""
+        node = whole.node
+        results = [value for value in node.writes if value.nbytes]
+        if node.loops != "pointwise" or len(results) != 1 or not self._is_known(node):
+            return False
+        name = node.writes[0].name
+        users = self.users.get(name, [])
+        if not users or name in self.outside or node.name in self.outside:
+            return False
+        if any(not self.all[user].loops for user in users):
+            return False
+        distinct = len({_key(value) for value in whole.reads})
+        each = whole.operations // max(_elements(node), 1)
+        if len(users) > 1 and distinct > REUSED_READS:
+            return False
+        return distinct <= MOST_READS and each <= MOST_OPERATIONS
+
+    def _is_known(self, node: Node) -> bool:
+        """Whether sizes are numbers."""
+        return _elements(node) > 0
+
+    def _add(self, place: int, whole: _Inlined) -> None:
+        node = whole.node
+        kernel = _Kernel(place, whole, node.loops if self._is_known(node) else "")
+        self._depend(kernel)
+        self.kernels[place] = kernel
+        for value in node.writes:
+            self.writer[value.name] = place
+        for name in kernel.needs:
+            self.reader.setdefault(name, []).append(place)
+        if kernel.loops:
+            for other in self._candidates(kernel):
+                joined = self.kernels.get(other)
+                if joined is not None and joined is not kernel and self._fits(joined, kernel):
+                    kernel = self._merged(joined, kernel)
+
+    def _join(self, place: int) -> None:
+        """The rest of an operator goes with the kernel that does all of it."""
+        last = max((n for kernel in self.kernels.values() for n in kernel.places), default=-1)
+        node = self.all[place - 1]
+        number = next(
+            (kernel.number for kernel in self.kernels.values() if last in kernel.places), -1
+        )
+        if node.writes and node.writes[0].name in self.inlined:
+            self.renamed[self.all[place].name] = node.name
+        elif number >= 0:
+            self.kernels[number].places.append(place)
+
+    def _depend(self, kernel: _Kernel) -> None:
+        for name in kernel.needs:
+            writer = self.writer.get(name)
+            if writer is not None and writer != kernel.number:
+                kernel.before |= self.kernels[writer].before | (1 << writer)
+
+    def _candidates(self, kernel: _Kernel) -> list[int]:
+        """Kernels that share tensors with one, most bytes first."""
+        shared: dict[int, int] = {}
+        for value in kernel.reads.values():
+            near = [self.writer[value.name]] if value.name in self.writer else []
+            near += self.reader.get(value.name, [])[-MOST_READS:]
+            for other in dict.fromkeys(near):
+                shared[other] = shared.get(other, 0) + value.nbytes
+        shared.pop(kernel.number, None)
+        return sorted(shared, key=lambda other: (-shared[other], -other))
+
+    def _fits(self, first: _Kernel, second: _Kernel) -> bool:
+        """Whether two kernels can be one; ``second`` comes later."""
+        if not first.loops and not (first.product and self.epilogues):
+            return False
+        if first.product and not self._is_epilogue(first, second):
+            return False
+        members = len(first.places) + len(second.places)
+        if members > MAX_MEMBERS or self._stream(first) != self._stream(second):
+            return False
+        if first.closed and second.needs & set(first.writes):
+            return False
+        if not _same_loops(first, second):
+            return False
+        return not self._between(first, second) and not self._between(second, first)
+
+    def _is_epilogue(self, product: _Kernel, kernel: _Kernel) -> bool:
+        """Whether a pass alone reads a product's result, and one other tensor at the most."""
+        users = {user for name in product.writes for user in self.users.get(name, ())}
+        alone = users <= set(kernel.places) and not set(product.writes) & self.outside
+        others = {value.name for value in kernel.reads.values()} - set(product.writes)
+        return alone and kernel.loops == "pointwise" and len(others) <= 1
+
+    def _stream(self, kernel: _Kernel) -> int:
+        return self.all[kernel.places[0]].stream
+
+    def _between(self, first: _Kernel, second: _Kernel) -> bool:
+        """Whether a third kernel runs behind the first and before the second."""
+        for name in second.needs:
+            writer = self.writer.get(name)
+            if writer is None or writer in (first.number, second.number):
+                continue
+            if self.kernels[writer].before >> first.number & 1:
+                return True
+        return False
+
+    def _merged(self, first: _Kernel, second: _Kernel) -> _Kernel:
+        """One kernel of two, under the later one's number."""
+        del self.kernels[first.number]
+        kernel = second
+        kernel.places = sorted({*first.places, *second.places})
+        if first.cols > 1 or first.product:
+            kernel.rows, kernel.cols = first.rows, first.cols
+        kernel.closed, kernel.product = kernel.closed or first.closed, first.product
+        kernel.reads = {**first.reads, **second.reads}
+        kernel.writes = {**first.writes, **second.writes}
+        kernel.operations += first.operations
+        kernel.kind = min(kernel.kind, first.kind)
+        kernel.needs = (first.needs | second.needs) - set(kernel.writes)
+        for name in first.writes:
+            self.writer[name] = kernel.number
+        for name in {*first.needs, *(value.name for value in first.reads.values())}:
+            readers = self.reader.get(name, [])
+            readers[:] = [kernel.number if x == first.number else x for x in readers]
+        mask, bit = 1 << first.number, 1 << kernel.number
+        kernel.before = (kernel.before | first.before) & ~(mask | bit)
+        for other in self.kernels.values():
+            if other is not kernel and other.before & (mask | bit):
+                other.before = (other.before & ~mask) | bit | kernel.before
+        return kernel
+
+    def nodes(self) -> Iterator[Node]:
+        """All kernels, each with what it waits for."""
+        for kernel in self.kernels.values():
+            for place in kernel.places:
+                self.renamed[self.all[place].name] = self.all[kernel.places[-1]].name
+        for whole in self.inlined.values():
+            writers = [self.writer[v.name] for v in whole.reads if v.name in self.writer]
+            if writers:
+                last = self.kernels[max(writers)]
+                self.renamed[whole.node.name] = self.all[last.places[-1]].name
+        for kernel in self.kernels.values():
+            for value in kernel.reads.values():
+                self.read_by.setdefault(value.name, set()).add(kernel.number)
+        for kernel in self.kernels.values():
+            single = len(kernel.places) == 1
+            plain = single and not self._reads_through(kernel)
+            yield self._plain(kernel) if not kernel.loops or plain else self._loop(kernel)
+
+    def _reads_through(self, kernel: _Kernel) -> bool:
+        """Whether results that are not stored are computed in a kernel."""
+        return any(value.name in self.inlined for value in self.all[kernel.places[0]].reads)
+
+    def _waits(self, kernel: _Kernel) -> tuple[str, ...]:
+        """Names of the kernels that wrote what one reads, in their order."""
+        numbers = {self.writer[name] for name in kernel.needs if name in self.writer}
+        waiting = list(numbers)
+        while waiting:  # what holds the memory that a result in place lies in
+            other = self.kernels[waiting.pop()]
+            node = self.all[other.places[0]]
+            if len(other.places) > 1 or node.output_bytes or not node.source:
+                continue
+            more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
+            numbers |= more
+            waiting.extend(more)
+        own = [self.all[self.kernels[n].places[-1]].name for n in sorted(numbers - {kernel.number})]
+        inside = {self.all[place].name for place in kernel.places}
+        rest = [
+            self.renamed.get(name, name)
+            for place in kernel.places
+            for node in (self.all[place], *self._inside(self.all[place]))
+            for name in node.inputs
+            if name not in inside and name not in self.writer
+            # within a block data edges suffice
+            and not (node.reads and name in self.names)
+        ]  # fmt: skip
+        last = self.all[kernel.places[-1]].name
+        return tuple(name for name in _unique((*own, *rest)) if name != last)
+
+    def _inside(self, node: Node) -> Iterable[Node]:
+        """Nodes that are computed in a node instead of stored."""
+        found: dict[str, Node] = {}
+        waiting = [node]
+        while waiting:
+            for value in waiting.pop().reads:
+                whole = self.inlined.get(value.name)
+                if whole is not None and value.name not in found:
+                    found[value.name] = whole.node
+                    waiting.append(whole.node)
+        return found.values()
+
+    def _plain(self, kernel: _Kernel) -> Node:
+        """A kernel as the library has it."""
+        return replace(self.all[kernel.places[0]], inputs=self._waits(kernel))
+
+    def _loop(self, kernel: _Kernel) -> Node:
+        """A kernel that the compiler generates."""
+        members = [self.all[place] for place in kernel.places]
         last = members[-1]
-        inside = {node.name for node in members}
-        inputs = tuple(
-            dict.fromkeys(name for node in members for name in node.inputs if name not in inside)
-        )
-        written = [node for node in members if self._is_written(node, group)] or [last]
-        op = members[0].op if group.product else _kernel(members, len(self._outside(group.places)),
-                                                         len(written))  # fmt: skip
+        reads = _distinct(v for v in kernel.reads.values() if v.name not in kernel.writes)
+        firsts = {node.writes[0].name for node in members if node.writes}
+        writes = [
+            value for name, value in kernel.writes.items() if self._is_written(name, kernel, firsts)
+        ] or list(kernel.writes.values())[-1:]
+        op = members[0].op if kernel.product else _op(members, reads, writes, kernel)
         return replace(
-            last,
-            op=op,
-            inputs=inputs,
-            output_bytes=sum(node.output_bytes or result_bytes(node.op) for node in written),
-            parameter_bytes=sum(node.parameter_bytes for node in members),
-        )
+            last, op=op, inputs=self._waits(kernel),
+            output_bytes=sum(value.nbytes for value in writes),
+            parameter_bytes=sum(value.nbytes for value in reads if value.parameter)
+            or sum(node.parameter_bytes for node in members),
+            reads=tuple(reads), writes=tuple(writes), loops=kernel.loops,
+        )  # fmt: skip
 
-    def _is_written(self, node: Node, group: _Group) -> bool:
-        readers = self.readers.get(node.name, [])
-        return not readers or any(reader not in group.places for reader in readers)
+    def _is_written(self, name: str, kernel: _Kernel, firsts: set[str]) -> bool:
+        """Whether a result is read outside its kernel. The first result of an operator that nobody
+        reads is the program's own and is written; others are dropped.
+        """
+        if name in self.outside:
+            return True
+        readers = self.read_by.get(name)
+        if not readers:
+            return name in firsts
+        return readers != {kernel.number}
 
 
-def _kernel(members: Sequence[Node], reads: int, writes: int) -> Op:
-    """The op of a fused kernel that reads and writes so many tensors of one size."""
-    dtype = _format(members[-1].op)
+def _same_loops(first: _Kernel, second: _Kernel) -> bool:
+    """Whether loops run over the same elements, or one over the sums of the other."""
+    if first.cols > 1 and second.cols > 1:
+        return (first.rows, first.cols) == (second.rows, second.cols)
+    one, other = (first, second) if first.cols > 1 else (second, first)
+    return other.rows * other.cols in (one.rows, one.rows * one.cols)
+
+
+def _extent(node: Node) -> tuple[int, int]:
+    """Rows that a node's loop leaves, and elements that it sums for each."""
+    result = _elements(node)
+    if node.loops == "rows":
+        whole = max((v.elements for v in (*node.reads[:1], *node.writes[:1])), default=result)
+        sizes = dict(node.op.dims)
+        rows = sizes.get("rows", sizes.get("tokens", 0))
+        if not isinstance(rows, int) or not rows:
+            lesser = [v.elements for v in node.writes[1:] if 0 < v.elements < whole]
+            rows = lesser[0] if lesser else whole // max(node.writes[0].shape[-1:] or (1,))
+        return max(rows, 1), max(whole // max(rows, 1), 1)
+    if node.loops == "sums":
+        whole = max((value.elements for value in node.reads), default=result)
+        return result, max(whole // max(result, 1), 1)
+    return result, 1
+
+
+def _kind(node: Node) -> int:
+    flags = node.op.variant
+    return next((i for i, kind in enumerate(_DEAREST) if flags.flag(kind)), len(_DEAREST))
+
+
+def _elements(node: Node) -> int:
+    """Of a node's result; 0 where a size is a symbol."""
+    return node.writes[0].elements if node.writes else 0
+
+
+def _key(value: Value) -> tuple[object, ...]:
+    """What makes a read of a tensor the same as another one."""
+    return value.name, value.offset, value.shape if value.nbytes == 0 else value.nbytes
+
+
+def _part(value: Value, share: float, offset: int) -> Value:
+    """What a reader of a part of a result reads of a tensor that the result is computed from."""
+    if share == 1.0:
+        return value
+    return replace(value, nbytes=int(value.nbytes * share), offset=value.offset + offset)
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    """Reads, each part of a tensor once: of parts that begin at one place the largest."""
+    found: dict[tuple[str, int], Value] = {}
+    for value in values:
+        key = value.name, value.offset
+        if key not in found or found[key].nbytes < value.nbytes:
+            found[key] = value
+    return list(found.values())
+
+
+def _op(members: Sequence[Node], reads: list[Value], writes: list[Value], kernel: _Kernel) -> Op:
+    """The op of a generated kernel: its tensors once, each in its own format."""
     anchor = next((node.op for node in members if node.op.family in REDUCTIONS), None)
-    if anchor is not None and reads <= 1 and writes == 1:
-        return anchor
-    if anchor is not None and anchor.family != "softmax" and reads == 2 and writes == 2:
-        return replace(anchor, dims=_residual(anchor))
-    size = _size(members[-1])
-    masks = sum(size * 8 // int(BITS[dtype]) for node in members if node.source in _FEW)
-    if anchor is None and writes == 1 and not masks:
-        kind = next((k for k in _DEAREST if any(n.op.variant.flag(k) for n in members)), "add")
-        variant = Variant(dtype=dtype, flags=((kind, True),))
-        elements = max(size * 8 // int(BITS[dtype]), 1)
-        return Op.make("elementwise", variant, elements=elements, inputs=max(reads, 1))
-    return Op.make(
-        "data_movement", Variant(dtype=dtype), read_bytes=reads * size,
-        written_bytes=writes * size + masks, operations=len(members) * size * 8 // int(BITS[dtype]),
-    )  # fmt: skip
+    large = [value for value in reads if value.nbytes * 8 >= writes[0].nbytes]
+    plain = {value.dtype for value in (*large, *writes)}
+    if anchor is not None and len(plain) == 1 and len(writes) == 1:
+        if len(large) <= 1:
+            return anchor
+        if len(large) == 2 and anchor.family != "softmax":
+            return replace(anchor, dims=_residual(anchor))
+    if len(writes) == 1:
+        found = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
+        if found.family == "elementwise" and anchor is None:
+            return found
+    written = sum(value.nbytes for value in writes)
+    return movement(sum(value.nbytes for value in reads), written, kernel.operations)
 
 
 def _residual(anchor: Op) -> tuple[tuple[str, int], ...]:
@@ -190,11 +478,38 @@ def _residual(anchor: Op) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, size) for name, size in sizes.items() if isinstance(size, int)))
 
 
-def _is_pointwise(node: Node) -> bool:
-    return node.op.family in POINTWISE or node.source in _FEW
+def _stated(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Nodes with their tensors; of one that states none, those that its op implies."""
+    made: dict[str, Value] = {}
+    for node in nodes:
+        if node.reads or node.writes or node.loops:
+            made |= {value.name: value for value in node.writes}
+            yield node
+            continue
+        size = _result_size(node)
+        loops = _loops_of(node)
+        dtype = _format(node.op)
+        bits = int(BITS.get(dtype, 16))
+        own = Value((size * 8 // bits,), dtype, size, name=node.name)
+        reads = [made[name] for name in node.inputs if name in made and made[name].nbytes]
+        given = _inputs(node) - len(reads) if loops else 0
+        reads += [replace(own, name=f"{node.name} {number}") for number in range(given)]
+        if not size:
+            loops = ""
+        made[node.name] = own
+        yield replace(node, reads=tuple(reads), writes=(own,), loops=loops)
 
 
-def _reads(node: Node) -> int:
+def _loops_of(node: Node) -> Loops:
+    if node.op.family in REDUCTIONS:
+        return "rows"
+    few = node.source.split(".")[-1] if node.source else ""
+    if node.op.family in POINTWISE or few in ("dropout", "native_dropout"):
+        return "pointwise"
+    return ""
+
+
+def _inputs(node: Node) -> int:
     """Tensors of its size that a node reads."""
     if node.op.family == "elementwise":
         inputs = dict(node.op.dims).get("inputs", 1)
@@ -204,11 +519,11 @@ def _reads(node: Node) -> int:
     return 2 if dict(node.op.dims).get("residual") == 1 else 1
 
 
-def _size(node: Node) -> int:
+def _result_size(node: Node) -> int:
     """Bytes of its result; 0 where a size is a symbol."""
     if not all(isinstance(size, (int, tuple)) for _, size in node.op.dims):
         return 0
-    if node.source in _FEW and node.op.family == "data_movement":
+    if node.op.family == "data_movement" and _loops_of(node):
         read = node.op.dim("read_bytes")
         return read if isinstance(read, int) else 0
     return result_bytes(node.op)

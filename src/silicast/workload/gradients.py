@@ -15,7 +15,7 @@ from dataclasses import replace
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.workload.graph import Node
-from silicast.workload.op import HOST_WAITS, Affine, Dim, Op, Variant
+from silicast.workload.op import HOST_WAITS, INTEGERS, Affine, Dim, Op, Variant
 
 Gradients = list[tuple[str, Op]]
 """Suffix of the name and op of each backward kernel, in order."""
@@ -176,7 +176,7 @@ def _moves(node: Node) -> Gradients:
     """What was read is written; a dropped tensor's mask is scaled first."""
     op, sizes = node.op, dict(node.op.dims)
     read, written = sizes["read_bytes"], sizes["written_bytes"]
-    if op.variant.flag(HOST_WAITS):
+    if op.variant.flag(HOST_WAITS) or op.variant.flag(INTEGERS):
         return []
     if DROPOUT in words(node) and isinstance(read, int):
         whole = Op.make("elementwise", _kind(op, "mul"), elements=_count(op, read), inputs=2)

@@ -7,6 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.workload.op import Affine, Dim, Op
+from silicast.workload.tensor import Value
+
+Loops = Literal["", "pointwise", "rows", "sums", "joined"]
+"""What a compiler could generate for a kernel: nothing, as it is a library's (""); a loop over the
+elements of its result; over rows that it reduces and writes whole (softmax, norms); sums over rows
+or axes; "joined" is the rest of the operator before it, which such a loop does along.
+"""
 
 Direction = Literal["forward", "backward", "optimizer"]
 
@@ -30,6 +37,10 @@ class Node:
         parameter_bytes: of the weights that it reads.
         source: its name in the program that it was read from ("aten.convolution.default").
         of_weights: it reads weights (or their gradients) alone, not the block's input.
+        reads, writes: its tensors, where a program states them. Their names are data edges: who
+            reads a name reads what its writer left there. ``inputs`` keep memory alive instead: the
+            owner of a storage is among them though others wrote to it later.
+        loops: what a compiler could make of it; see :data:`Loops`.
     """
 
     name: str
@@ -40,6 +51,9 @@ class Node:
     parameter_bytes: int = 0
     source: str = ""
     of_weights: bool = False
+    reads: tuple[Value, ...] = ()
+    writes: tuple[Value, ...] = ()
+    loops: Loops = ""
 
 
 @final

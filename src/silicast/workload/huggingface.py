@@ -1,9 +1,9 @@
 """Reads a Hugging Face ``config.json`` into a :class:`~silicast.workload.model.ModelConfig`.
 
 The architecture selects the family (``catalog/families``, one table each); the number formats of
-the checkpoint become the model's default precision. An unknown architecture is read as the nearest
-family, and the model lists what was assumed; a structure that no family has is an error that names
-it.
+the checkpoint become the model's default precision. An unknown architecture is read as the common
+structure of decoders (``catalog/families/common.toml``) or the nearest family, and the model lists
+what was assumed; a structure that no family has is an error that names it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.checkpoint import checkpoint_precision
-from silicast.workload.families.family import Family, families, find_family
+from silicast.workload.counting import parameters
+from silicast.workload.families.family import Family, common_family, families, find_family
 from silicast.workload.families.fields import Fields
 from silicast.workload.families.reader import read_model
 from silicast.workload.ignored_config_fields import ignored_config_fields
@@ -50,8 +51,9 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
     """The model of a decoded configuration.
 
     An architecture that is not known, or one with structures that it does not have, is read as the
-    nearest family that has them; heads that contradict each other are brought to the nearest sizes
-    that do not. ``ModelConfig.assumed`` then states it, and ``ModelConfig.ignored_fields``
+    nearest family that has them, and as the common structure of decoders where no family
+    understands more of its fields; heads that contradict each other are brought to the nearest
+    sizes that do not. ``ModelConfig.assumed`` then states it, and ``ModelConfig.ignored_fields``
     names the fields that were not read.
 
     Args:
@@ -132,12 +134,18 @@ def _nearest(
     missing fields.
 
     Raises:
-        SilicastError: no family has these structures, or none can read the fields.
+        SilicastError: no family has these structures, none can read the fields, or a size that
+            the common structure needs is missing.
     """
     needed = set(_structures(data)) - {"vision"}
-    best: tuple[tuple[int, int, int, str], Family, ModelConfig] | None = None
+    best: tuple[tuple[int, int, bool, int, int, str], Family, ModelConfig] | None = None
     problem = _unknown(architecture, data) if family is None else _foreign(data, family)
-    for candidate in {family.name: family for family in families().values()}.values():
+    common = common_family()
+    plain = family is None and needed <= set(common.structures)
+    if plain:
+        _require_sizes(common, architecture, data)
+    candidates = {family.name: family for family in families().values()}
+    for candidate in (*([common] if plain else []), *candidates.values()):
         if not needed <= set(candidate.structures):
             continue
         try:
@@ -146,7 +154,10 @@ def _nearest(
             problem = error if candidate is family else problem
             continue
         extra = len(set(candidate.structures) - needed)
-        rank = (len(found.ignored_fields), extra, missing, candidate.architectures[0])
+        rank = (
+            _invented(found, data, needed), len(found.ignored_fields), candidate is not common,
+            extra, missing, candidate.name,
+        )  # fmt: skip
         if best is None or rank < best[0]:
             best = (rank, candidate, found)
     if best is None:
@@ -156,7 +167,7 @@ def _nearest(
     title += "is not known" if family is None else "does not have all that its fields say"
     if not architecture:
         title = "no architecture is named"
-    nearest = f"{title}: read as {chosen.architectures[0]}, the nearest structure that is modelled"
+    nearest = f"{title}: read as {_structure_of(chosen)}, {_described(model)}"
     vision = data.get("vision_config") or data.get("audio_config")
     encoder = (
         ("its encoder of images or sound is left out",)
@@ -164,6 +175,55 @@ def _nearest(
         else ()
     )
     return replace(model, assumed=(nearest, *encoder, *model.assumed))
+
+
+def _require_sizes(common: Family, architecture: str, data: dict[str, Any]) -> None:
+    """Raises SilicastError for a field without which the common structure cannot be read; defaults
+    of other families do not stand for it.
+    """
+    try:
+        _read(common, data, architecture)
+    except SilicastError as error:
+        if error.message != "missing":
+            return  # another family may know the value
+        if not architecture:
+            raise _nameless(data) from None
+        raise unmodelled(
+            f"missing: the architecture {architecture[:60]!r} is not known, and the common "
+            "structure of decoders needs it",
+            error.field,
+            "state it, or trace the module: silicast trace",
+        ) from None
+
+
+def _invented(model: ModelConfig, data: Mapping[str, Any], needed: Collection[str]) -> int:
+    """Parts of a model that no field of the configuration stands for: its family's defaults."""
+    text = data.get("text_config")
+    stated = {*data, *(text if isinstance(text, dict) else ())}
+    experts = model.moe is not None and "experts" not in needed
+    shared = model.moe is not None and model.moe.shared_intermediate > 0
+    windows = any(model.windows) and not any("window" in name or "chunk" in name for name in stated)
+    unstated = shared and not any("shared" in name for name in stated)
+    return experts + windows + unstated
+
+
+def _structure_of(family: Family) -> str:
+    """How a family is named in messages."""
+    if not family.architectures:
+        return "the common structure of decoders"
+    return f"{family.architectures[0]}, the nearest structure that is modelled"
+
+
+def _described(model: ModelConfig) -> str:
+    """Parts and size of a model, in words."""
+    parts = [f"{model.layers} layers"]
+    if model.moe is not None:
+        parts.append(f"{model.moe.experts} experts of which {model.moe.topk} run")
+        if model.moe.shared_intermediate:
+            parts.append("a shared expert")
+    if any(model.windows):
+        parts.append(f"windows in {sum(map(bool, model.windows))} of them")
+    return f"with {', '.join(parts)} and {parameters(model) / 1e9:.3g} billion parameters"
 
 
 def _check_known(data: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ from silicast.core.numerics import I64
 
 UNMODELLED = "unmodelled"
 """Flag of an operation without a model: its bytes and its launch are counted."""
+INTEGERS = "integers"
+"""Flag of a movement of data that finds or counts integers: no gradient."""
 HOST_WAITS = "host_waits"
 """Flag of an operation that finds indices for the host, which waits for them: no gradient."""
 

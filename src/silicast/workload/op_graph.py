@@ -1,8 +1,9 @@
 """Op-graph files: any program as a list of operations in JSON, read and written.
 
-A file holds ``nodes``, or ``blocks`` of nodes that run several times. Sizes are integers, names of
-``symbols`` ("batch"), multiples of one ({"symbol": "batch", "factor": 4096}), or lists of lengths.
-Every field is described in docs/reference/op-graph.md.
+A file holds ``nodes``, or ``blocks`` of nodes that run several times. Sizes are integers,
+expressions of ``symbols`` ("batch", "64*batch*((image - 1)//4 + 1)**2"), multiples of one
+({"symbol": "batch", "factor": 4096}), or lists of lengths. Every field is described in
+docs/reference/op-graph.md.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import msgspec
 
 from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.files import write_atomically
-from silicast.workload.graph import Block, Direction, Graph, Node
+from silicast.workload.expressions import size_of, symbols_of
+from silicast.workload.graph import Block, Direction, Graph, Loops, Node
 from silicast.workload.op import Affine, Dim, Op, Variant
+from silicast.workload.open_sizes import require_open
+from silicast.workload.tensor import Value
 
 FORMAT = 1
 MAX_BYTES = 64 << 20
@@ -38,6 +42,74 @@ class Multiple(_Strict, frozen=True):
 
 
 Size = int | str | list[int] | Multiple
+Count = int | str
+"""A number, or an expression of symbols."""
+
+
+class OpenSize(_Strict, frozen=True):
+    """What an open size of a file may be.
+
+    Attributes:
+        usual: its value where none is given; None = it must be given.
+        least, most, step: it may be ``least``, ``least + step``, ... up to ``most`` (None = any).
+        exact_least, exact_most: from where to where the file's operations are the program's own,
+            if not over the whole range; outside, the program runs a few others.
+    """
+
+    usual: int | None = None
+    least: int = 1
+    most: int | None = None
+    step: int = 1
+    exact_least: int | None = None
+    exact_most: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Its range, for a person.
+
+        >>> OpenSize(usual=64, least=8, step=8).words
+        '8, 16, ... (64)'
+        >>> OpenSize(usual=512, most=512, exact_least=2).words
+        '1 to 512 (512), exact from 2'
+        """
+        end = f"{self.most:,}" if self.most is not None else ""
+        if self.step > 1:
+            range_ = f"{self.least:,}, {self.least + self.step:,}, ...{f' {end}' if end else ''}"
+        else:
+            range_ = f"{self.least:,} {f'to {end}' if end else 'upwards'}"
+        usual = f" ({self.usual:,})" if self.usual is not None else ""
+        low, high = self.exact_least, self.exact_most
+        ends = (f"from {low:,}" if low is not None else "", f"to {high:,}" if high else "")
+        where = " ".join(each for each in ends if each)
+        return f"{range_}{usual}" + (f", exact {where}" if where else "")
+
+    def remark(self, name: str, value: int) -> str:
+        """What a reader must know of a value; "" = nothing.
+
+        >>> OpenSize(exact_least=2).remark("batch", 1)
+        'at batch = 1 the program runs a few other operations than the file holds, of batch from 2'
+        """
+        low, high = self.exact_least, self.exact_most
+        if (low is None or value >= low) and (high is None or value <= high):
+            return ""
+        ends = (f"from {low:,}" if low is not None else "", f"to {high:,}" if high else "")
+        where = " ".join(end for end in ends if end)
+        return (
+            f"at {name} = {value:,} the program runs a few other operations than the file holds, "
+            f"of {name} {where}"
+        )
+
+
+class TensorEntry(_Strict, frozen=True):
+    """A tensor of a file; see :class:`~silicast.workload.tensor.Value`."""
+
+    name: str
+    shape: list[Count]
+    dtype: str
+    nbytes: Count
+    strides: list[Count] = []
+    parameter: bool = False
+    offset: Count = 0
 
 
 class NodeEntry(_Strict, frozen=True):
@@ -52,9 +124,12 @@ class NodeEntry(_Strict, frozen=True):
     flags: dict[str, bool] = {}
     inputs: list[str] = []
     stream: int = 0
-    output_bytes: int = 0
-    parameter_bytes: int = 0
+    output_bytes: Count = 0
+    parameter_bytes: Count = 0
     source: str = ""
+    reads: list[TensorEntry] = []
+    writes: list[TensorEntry] = []
+    loops: Loops = ""
 
 
 class BlockEntry(_Strict, frozen=True):
@@ -79,8 +154,16 @@ class GraphFile(_Strict, frozen=True):
     name: str = ""
     nodes: list[NodeEntry] | None = None
     blocks: list[BlockEntry] | None = None
-    symbols: dict[str, int | None] = {}
-    parameter_bytes: int = 0
+    symbols: dict[str, int | OpenSize | None] = {}
+    parameter_bytes: Count = 0
+
+    @property
+    def open_sizes(self) -> dict[str, OpenSize]:
+        """What is stated of each open size."""
+        return {
+            name: each if isinstance(each, OpenSize) else OpenSize(each)
+            for name, each in self.symbols.items()
+        }
 
 
 def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph:
@@ -91,7 +174,21 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
 
     Raises:
         SilicastError: unreadable, not of this format, a name that is missing or given twice, a
-            cycle, or a size without a value; names file and node.
+            cycle, or a size without a value, or with one that it does not take; names file and
+            node.
+    """
+    found = read_graph_file(path)
+    try:
+        return graph_of_file(found, path.stem, symbols or {})
+    except SilicastError as error:
+        raise error.located(file=str(path)) from None
+
+
+def read_graph_file(path: Path) -> GraphFile:
+    """What stands in a file.
+
+    Raises:
+        SilicastError: unreadable, or not of this format.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -100,7 +197,7 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
     try:
-        found = msgspec.json.decode(content, type=GraphFile)
+        return msgspec.json.decode(content, type=GraphFile)
     except (
         msgspec.ValidationError,
         msgspec.DecodeError,
@@ -110,10 +207,6 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
         raise SilicastError(
             f"not an op graph: {error}", file=str(path), hint="see docs/reference/op-graph.md"
         ) from None
-    try:
-        return graph_of_file(found, path.stem, symbols or {})
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Graph:
@@ -127,7 +220,8 @@ def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Gr
     entries = found.blocks or [BlockEntry("forward", found.nodes or [])]
     if not any(entry.nodes for entry in entries):
         raise SilicastError("holds no operation", field="nodes")
-    values = {key: value for key, value in found.symbols.items() if value is not None}
+    opened = found.open_sizes
+    values = {key: each.usual for key, each in opened.items() if each.usual is not None}
     for key in symbols:
         if key not in found.symbols:
             raise SilicastError(
@@ -136,10 +230,14 @@ def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Gr
                 hint=f"it leaves open: {', '.join(found.symbols) or 'none'}",
             )
     values |= symbols
+    for key, value in symbols.items():
+        each = opened[key]
+        require_open(key, value, each.least, each.most, each.step)
     declared = frozenset(found.symbols)
     blocks = _in_order([_block(entry, values, declared) for entry in entries])
     phase = "training" if any(b.direction != "forward" for b in blocks) else "inference"
-    return Graph(found.name or name, blocks, phase, parameter_bytes=found.parameter_bytes)
+    weights = _number("parameter_bytes", found.parameter_bytes, values, declared)
+    return Graph(found.name or name, blocks, phase, parameter_bytes=weights)
 
 
 def write_op_graph(graph: Graph, path: Path) -> None:
@@ -148,16 +246,25 @@ def write_op_graph(graph: Graph, path: Path) -> None:
     Raises:
         SilicastError: it cannot be written.
     """
+    write_graph_file(file_of(graph), path)
+
+
+def write_graph_file(file: GraphFile, path: Path) -> None:
+    """Writes a file, whole or not at all; raises as :func:`write_op_graph`."""
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+
+
+def file_of(graph: Graph) -> GraphFile:
+    """What a file holds of a graph."""
     blocks = [
         BlockEntry(block.name, [_entry(node) for node in block.nodes], block.count, block.direction)
         for block in graph.blocks
     ]
     one = len(blocks) == 1 and blocks[0].times == 1 and blocks[0].direction == "forward"
-    file = GraphFile(
+    return GraphFile(
         FORMAT, graph.name, nodes=blocks[0].nodes if one else None, blocks=None if one else blocks,
         parameter_bytes=graph.parameter_bytes,
     )  # fmt: skip
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
 
 def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tuple[Node, ...]:
@@ -212,9 +319,10 @@ def _block(entry: BlockEntry, values: Mapping[str, int], declared: frozenset[str
 
 
 def _node(entry: NodeEntry, values: Mapping[str, int], declared: frozenset[str]) -> Node:
-    for field in ("output_bytes", "parameter_bytes", "stream"):
-        if getattr(entry, field) < 0:
-            raise SilicastError(f"node {entry.name!r}: {field} is below 0", field=field)
+    numbers = {
+        field: _number(field, getattr(entry, field), values, declared, f"node {entry.name!r}: ")
+        for field in ("stream", "output_bytes", "parameter_bytes")
+    }
     if not entry.dims:
         raise SilicastError(
             f"node {entry.name!r} has no sizes",
@@ -229,36 +337,95 @@ def _node(entry: NodeEntry, values: Mapping[str, int], declared: frozenset[str])
         flags=tuple(sorted(entry.flags.items())),
     )
     return Node(
-        entry.name, Op.make(entry.op, variant, **dims), tuple(entry.inputs), entry.stream,
-        entry.output_bytes, entry.parameter_bytes, entry.source,
+        entry.name, Op.make(entry.op, variant, **dims), tuple(entry.inputs), numbers["stream"],
+        numbers["output_bytes"], numbers["parameter_bytes"], entry.source,
+        reads=_tensors(entry, "reads", values, declared),
+        writes=_tensors(entry, "writes", values, declared), loops=entry.loops,
+    )  # fmt: skip
+
+
+def _tensors(
+    entry: NodeEntry, field: str, values: Mapping[str, int], declared: frozenset[str]
+) -> tuple[Value, ...]:
+    """The tensors that a node states."""
+    return tuple(_value(entry, field, tensor, values, declared) for tensor in getattr(entry, field))
+
+
+def _value(
+    entry: NodeEntry, field: str, tensor: TensorEntry, values: Mapping[str, int],
+    declared: frozenset[str],
+) -> Value:  # fmt: skip
+    where = f"node {entry.name!r}: {field}: tensor {tensor.name!r}"
+    if not tensor.name:
+        raise SilicastError(f"{where} has no name", field=field, hint="name what it holds")
+    if tensor.strides and len(tensor.strides) != len(tensor.shape):
+        raise SilicastError(
+            f"{where} has {len(tensor.strides)} strides for {len(tensor.shape)} axes", field=field,
+            hint="give one an axis, in elements, or leave them out",
+        )  # fmt: skip
+
+    def number(count: Count) -> int:
+        return _number(field, count, values, declared, f"{where}: ")
+
+    shape, strides = (tuple(map(number, each)) for each in (tensor.shape, tensor.strides))
+    return Value(
+        shape, tensor.dtype, number(tensor.nbytes), tensor.parameter, strides, tensor.name,
+        number(tensor.offset),
     )  # fmt: skip
 
 
 def _size(
     entry: NodeEntry, key: str, size: Size, values: Mapping[str, int], declared: frozenset[str]
 ) -> Dim:
+    where = f"node {entry.name!r}: {key}"
     if isinstance(size, int):
         found: Dim = size
     elif isinstance(size, list):
         found = tuple(size)
+    elif isinstance(size, str):
+        found = _evaluated(where, size, values, declared)
     else:
-        symbol = size if isinstance(size, str) else size.symbol
-        if symbol not in values:
-            where = f"node {entry.name!r}: {key} is {symbol!r}"
-            raise SilicastError(
-                f"{where}, which has no value"
-                if symbol in declared
-                else f"{where}, which `symbols` does not declare",
-                field=f"symbols.{symbol}",
-                hint="give it in the file's `symbols`, or as workload.batch or workload.seq_len",
-            )
-        value = values[symbol]
-        found = (
-            value if isinstance(size, str) else Affine(symbol, size.factor, size.constant).of(value)
-        )
+        value = _evaluated(where, size.symbol, values, declared)
+        found = Affine(size.symbol, size.factor, size.constant).of(value)
     if any(each < 0 for each in (found if isinstance(found, tuple) else (found,))):  # type: ignore[operator]
         raise SilicastError(f"node {entry.name!r}: {key} = {found} is below 0", field=f"dims.{key}")
     return found
+
+
+def _number(
+    field: str, size: Count, values: Mapping[str, int], declared: frozenset[str], where: str = ""
+) -> int:
+    """A count of a node or of the program."""
+    found = size
+    if isinstance(size, str):
+        found = _evaluated(f"{where}{field}", size, values, declared)
+    assert isinstance(found, int)
+    if found < 0:
+        raise SilicastError(f"{where}{field} is below 0", field=field)
+    return found
+
+
+def _evaluated(where: str, text: str, values: Mapping[str, int], declared: frozenset[str]) -> int:
+    """The value of an expression of symbols.
+
+    Raises:
+        SilicastError: a symbol without a value, or no expression; names its place.
+    """
+    try:
+        symbols = symbols_of(text)
+        if symbols <= values.keys():
+            return size_of(text, values)
+    except SilicastError as error:
+        raise SilicastError(f"{where}: {error.message}", field="dims", hint=error.hint) from None
+    symbol = min(symbols - values.keys())
+    of = "" if symbol == text else f" of {text[:60]!r}"
+    raise SilicastError(
+        f"{where} is {symbol!r}{of}, which has no value"
+        if symbol in declared
+        else f"{where} is {symbol!r}{of}, which `symbols` does not declare",
+        field=f"symbols.{symbol}",
+        hint="give it in the file's `symbols`, as workload.batch or seq_len, or in workload.sizes",
+    )
 
 
 def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -281,6 +448,15 @@ def _entry(node: Node) -> NodeEntry:
         node.name, node.op.family, {key: _written(dim) for key, dim in node.op.dims}, variant.dtype,
         variant.kv_dtype, variant.library, dict(variant.flags), list(node.inputs), node.stream,
         node.output_bytes, node.parameter_bytes, node.source,
+        [_tensor(value) for value in node.reads], [_tensor(value) for value in node.writes],
+        node.loops,
+    )  # fmt: skip
+
+
+def _tensor(value: Value) -> TensorEntry:
+    return TensorEntry(
+        value.name, list(value.shape), value.dtype, value.nbytes, list(value.strides),
+        value.parameter, value.offset,
     )  # fmt: skip
 
 

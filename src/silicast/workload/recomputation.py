@@ -87,9 +87,10 @@ def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:
         parts = parts & {"core"}
     latent = any(node.name in _LATENT for node in block.nodes)
     own = {node.name: recompute == "full" or part_of(node, latent) in parts for node in block.nodes}
+    gathers = {node.name for node in block.nodes if node.op.family == "all_gather"}
     for node in reversed(block.nodes):
-        if node.op.family != "all_gather" and own[node.name]:
-            own |= {name: True for name in node.inputs if _is_gather(block, name)}
+        if node.name not in gathers and own[node.name]:
+            own |= {name: True for name in node.inputs if name in gathers}
     for node in block.nodes:
         if own[node.name]:
             inputs = tuple(f"{name}_again" for name in node.inputs if own.get(name, False))
@@ -112,10 +113,6 @@ def part_of(node: Node, latent: bool) -> Part | None:
     if found == "mla_up" and not latent:
         return None
     return "core" if found is None and family == "softmax" else found
-
-
-def _is_gather(block: Block, name: str) -> bool:
-    return any(node.name == name and node.op.family == "all_gather" for node in block.nodes)
 
 
 def _activation(op: Op) -> Op:

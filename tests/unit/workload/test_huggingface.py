@@ -274,21 +274,71 @@ def test_an_unknown_architecture_is_read_as_the_nearest() -> None:
     assert found.ignored_fields == ("gadgets",)
     assert len(found.assumed) == 1
     assert "FancyForCausalLM" in found.assumed[0]
-    assert "nearest structure" in found.assumed[0]
+    assert "the common structure of decoders" in found.assumed[0]
+    assert "with 32 layers and 8.03 billion parameters" in found.assumed[0]
 
 
 @pytest.mark.parametrize(
     ("fields", "family"),
     [
-        ({"num_local_experts": 8, "num_experts_per_tok": 2}, "mixtral"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 2}, "common"),
         ({key: value for key, value in DEEPSEEK.items() if key != "architectures"}, "deepseek_v3"),
-        ({"use_qk_norm": True, "num_local_experts": 8, "scoring_func": "sigmoid"}, "minimax_m2"),
+        ({"partial_rotary_factor": 0.5, "use_parallel_residual": True}, "stablelm"),
     ],
 )
 def test_the_nearest_has_the_structures_that_fields_give_away(fields: dict, family: str) -> None:
     found = read_config(changed(architectures=["FancyForCausalLM"], **fields))
     assert found.family == family
     assert found.assumed
+
+
+ROUTED = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+
+
+@pytest.mark.parametrize(
+    ("fields", "shared", "dense", "windows"),
+    [
+        ({}, 0, 0, 0),
+        ({"n_shared_experts": 2}, 1536, 0, 0),
+        ({"shared_expert_intermediate_size": 512}, 512, 0, 0),
+        ({"first_k_dense_replace": 3}, 0, 3, 0),
+        ({"sliding_window": 1024}, 0, 0, 32),
+        ({"sliding_window": 1024, "use_sliding_window": False}, 0, 0, 0),
+        (
+            {
+                "sliding_window": 1024,
+                "layer_types": ["sliding_attention", "full_attention"] * 16,
+            },
+            0, 0, 16,
+        ),
+    ],
+)  # fmt: skip
+def test_an_unknown_architecture_has_the_parts_that_are_stated_and_no_others(
+    fields: dict, shared: int, dense: int, windows: int
+) -> None:
+    found = read_config(changed(architectures=["FancyForCausalLM"], **ROUTED, **fields))
+    assert found.moe is not None
+    assert (found.moe.experts, found.moe.topk, found.moe.intermediate) == (64, 8, 768)
+    assert (found.moe.shared_intermediate, len(found.moe.dense_layers)) == (shared, dense)
+    assert sum(map(bool, found.windows)) == windows
+    assert (found.kv_heads, found.head_dim) == (8, 128)
+    assert "64 experts of which 8 run" in found.assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "fields"),
+    [
+        ("hidden_size", {}), ("num_hidden_layers", {}), ("num_attention_heads", {}),
+        ("intermediate_size", {}), ("vocab_size", {}), ("num_experts_per_tok", ROUTED),
+        ("num_experts", ROUTED),
+    ],
+)  # fmt: skip
+def test_a_size_that_an_unknown_architecture_lacks_is_named(lacking: str, fields: dict) -> None:
+    config = changed(architectures=["FancyForCausalLM"], **fields)
+    with pytest.raises(SilicastError) as caught:
+        read_config({name: value for name, value in config.items() if name != lacking})
+    assert caught.value.field == lacking
+    assert "FancyForCausalLM" in caught.value.message
 
 
 def test_fields_of_another_structure_in_a_known_architecture() -> None:

@@ -228,6 +228,11 @@ def find_family(key: str) -> Family | None:
     return None
 
 
+def common_family() -> Family:
+    """The common structure of decoders, which reads what no other family does."""
+    return next(_family(p) for p in catalog_files("families", ".toml") if p.stem == "common")
+
+
 @cache
 def families() -> dict[str, Family]:
     """Architecture or model type -> its family, of all files.

@@ -13,28 +13,39 @@ from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.workload.front_ends.cuda_autocast import FORMATS, CudaAutocast
 from silicast.workload.front_ends.dimensions import listed, sizes_of_places
+from silicast.workload.front_ends.failures import operator_failure
 from silicast.workload.front_ends.recorder import Recorder, key_of
-from silicast.workload.front_ends.torch_calls import INSTEAD, LOOPS
+from silicast.workload.front_ends.torch_calls import AUTOCAST, INSTEAD, LOOPS
 from silicast.workload.front_ends.torch_export import CPU
 from silicast.workload.graph import Graph
 
+ASSERTIONS = "aten._assert_tensor_metadata"
+"""Checks that an export leaves behind: they launch nothing, and autocast changes formats."""
+
 
 def graph_of_program(
-    program: Any, name: str, *, training: bool, dynamic: Mapping[str, int], dtype: str
-) -> Graph:
+    program: Any, name: str, *, training: bool, dynamic: Mapping[str, int], dtype: str = "",
+    autocast: str = "", bounded: bool = True,
+) -> Graph:  # fmt: skip
     """The graph of an exported program; see :func:`silicast.workload.front_ends.graph_of`.
+
+    Args:
+        bounded: refuse sizes outside the ranges that the program states. Its operators run at these
+            sizes in any case, and refuse those that they do not take.
 
     Raises:
         SilicastError: a dynamic dimension has no value, nothing can be differentiated, or an
             operator does not run on tensors without data.
     """
-    sizes = _sizes_of(program, dynamic)
+    sizes = _sizes_of(program, dynamic, bounded=bounded)
     recorder = Recorder(product="tf32" if dtype == "tf32" else "fp32")
     differentiated = nullcontext() if training else torch.no_grad()
     with FakeTensorMode(allow_non_fake_inputs=True, shape_env=None), differentiated:
         inputs, parameter_bytes = _inputs(program, sizes, recorder, training=training)
-        runner = _Runner(program.graph_module, recorder)
+        casts = CudaAutocast(FORMATS.get(autocast))
+        runner = _Runner(program.graph_module, recorder, casts)
         recorder.where = lambda: runner.where
         with recorder:
             results = runner.run(*inputs)
@@ -45,7 +56,7 @@ def graph_of_program(
     return Graph(name, recorder.blocks(), phase, parameter_bytes=parameter_bytes)
 
 
-def _sizes_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int]:
+def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Callable[[Any], int]:
     """A function from a size of the program, symbolic or not, to a number.
 
     Raises:
@@ -63,7 +74,9 @@ def _sizes_of(program: Any, given: Mapping[str, int]) -> Callable[[Any], int]:
     values = {places[place]: size for place, size in sizes_of_places(places, given).items()}
     for place, symbol in places.items():
         size, bounds = values.get(symbol), ranges.get(symbol)
-        if size is not None and bounds is not None and not bounds.lower <= size <= bounds.upper:
+        if size is None or bounds is None or not bounded:
+            continue
+        if not bounds.lower <= size <= bounds.upper:
             raise SilicastError(
                 f"{place} = {size} is outside {bounds.lower} to {bounds.upper}",
                 field="dynamic", hint="the program was exported for that range",
@@ -147,9 +160,11 @@ def _tensor(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: boo
 class _Runner(torch.fx.Interpreter):
     """Runs the nodes of an exported graph one by one and knows which module each belongs to."""
 
-    def __init__(self, module: Any, recorder: Recorder, where: str = "") -> None:
+    def __init__(
+        self, module: Any, recorder: Recorder, casts: CudaAutocast, where: str = ""
+    ) -> None:
         super().__init__(module, garbage_collect_values=True)
-        self.recorder = recorder
+        self.recorder, self.casts = recorder, casts
         self.where = where
 
     def run_node(self, n: Any) -> Any:
@@ -163,13 +178,9 @@ class _Runner(torch.fx.Interpreter):
         except SilicastError:
             raise
         except Exception as error:
-            message = str(error).strip().splitlines()
-            raise unsupported(
-                f"{n.target} at {self.where or 'the top'} does not run on tensors without data: "
-                f"{message[0][:200] if message else type(error).__name__}",
-                n.name,
-                "give it a fake implementation (torch.library.register_fake)",
-            ) from error
+            what = f"{n.target} at {self.where or 'the top'}"
+            stack = str(n.meta.get("stack_trace") or "")
+            raise operator_failure(what, n.name, stack, error) from error
         _label(result, self.where)
         return result
 
@@ -179,10 +190,17 @@ class _Runner(torch.fx.Interpreter):
             kwargs = {**kwargs, "device": CPU if kwargs["device"] is not None else None}
         args = tuple(CPU if isinstance(x, torch.device) else x for x in args)
         name = str(target)
+        if name.startswith(ASSERTIONS):
+            return None
+        if not isinstance(target, HigherOrderOperator):
+            args, kwargs = self.casts.cast(target, args, kwargs)
+        _require_one_format(name, args)
         if name in INSTEAD:
             return INSTEAD[name](self.recorder, target, args, kwargs)
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
+        if name == AUTOCAST:
+            return self._region(*args)
         if name not in LOOPS:
             raise unsupported(
                 f"the operator {name} holds code that is not traced",
@@ -191,16 +209,48 @@ class _Runner(torch.fx.Interpreter):
             )
         return LOOPS[name](self._inner, *args)
 
+    def _region(self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *rest: Any) -> Any:
+        """A graph under autocast of its own."""
+        before, self.casts = self.casts, CudaAutocast(_narrow(dtype) if enabled else None)
+        try:
+            return self._inner(module, *rest)
+        finally:
+            self.casts = before
+
     def _inner(self, module: Any, *args: Any) -> Any:
         """Runs a graph inside this one."""
         if not isinstance(module, torch.fx.GraphModule):
             return module(*args)
-        runner = _Runner(module, self.recorder, self.where)
+        runner = _Runner(module, self.recorder, self.casts, self.where)
         outer, self.recorder.where = self.recorder.where, lambda: runner.where
         try:
             return runner.run(*args)
         finally:
             self.recorder.where = outer
+
+
+def _narrow(dtype: Any) -> torch.dtype:
+    """The format of an autocast region; a program that names none means fp16, as on a GPU."""
+    return dtype if dtype in (torch.float16, torch.bfloat16) else torch.float16
+
+
+PRODUCTS = frozenset({
+    "aten.linear.default", "aten.matmul.default", "aten.mm.default", "aten.addmm.default",
+    "aten.bmm.default", "aten.baddbmm.default", "aten.conv1d.default", "aten.conv2d.default",
+    "aten.conv3d.default",
+})  # fmt: skip
+"""Operators that take no integers beside floating-point numbers, which nothing else checks here."""
+
+
+def _require_one_format(name: str, args: Any) -> None:
+    """Refuses integers beside floating-point operands, as PyTorch does on tensors with data."""
+    if name not in PRODUCTS:
+        return
+    formats = dict.fromkeys(x.dtype for x in args if isinstance(x, torch.Tensor))
+    if len({x.is_floating_point for x in formats}) > 1:
+        raise RuntimeError(
+            f"operands must have the same dtype, found {' and '.join(map(str, formats))}"
+        )
 
 
 def _label(result: Any, where: str) -> None:

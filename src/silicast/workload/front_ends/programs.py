@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.workload.front_ends.failures import import_failure
 from silicast.workload.graph import Graph
 
 
@@ -24,7 +25,11 @@ def require(framework: str, name: str = "") -> Any:
     """
     try:
         return importlib.import_module(framework)
-    except ImportError:
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError) or error.name != framework:
+            broken = f"{name or framework} is installed, but cannot be imported: {error}"
+            hint = f"install it again: pip install --force-reinstall 'silicast[{framework}]'"
+            raise import_failure(error) or unsupported(broken, framework, hint) from error
         raise unsupported(
             f"{name or framework} is not installed",
             framework,
@@ -44,7 +49,7 @@ def require_torch() -> Any:
 def graph_of(
     module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
     training: bool = False, dynamic: Mapping[str, int] | None = None, dtype: str | None = None,
-    name: str = "",
+    autocast: str = "", name: str = "",
 ) -> Graph:  # fmt: skip
     """The work of one call of a module, or of one step of training it (without the optimizer).
 
@@ -58,6 +63,8 @@ def graph_of(
         dynamic: values of an exported program's dynamic dimensions, as of ``read_program``.
         dtype: format that floating-point weights and inputs are cast to; "tf32" keeps fp32 and
             multiplies matrices in TF32.
+        autocast: "fp16" or "bf16": automatic mixed precision with the lists of operators that
+            ``torch.autocast("cuda")`` has; casts are kernels of the program. "" = none.
         name: of the graph; the module's class where it is left out.
 
     Returns:
@@ -75,6 +82,8 @@ def graph_of(
             f"unknown format {dtype!r}", field="dtype",
             hint=f"one of {', '.join(torch_export.CASTS)}",
         )  # fmt: skip
+    if autocast:
+        torch_export.check_autocast(autocast, dtype)
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
         program = torch_export.export(
@@ -83,7 +92,7 @@ def graph_of(
     with torch_export.quiet():
         return exported.graph_of_program(
             program, name or type(module).__name__, training=training, dynamic=dynamic or {},
-            dtype=dtype or "",
+            dtype=dtype or "", autocast=autocast,
         )  # fmt: skip
 
 

@@ -3,20 +3,23 @@
 What the dispatcher sees below autograd is what an eager program launches: composite operators are
 already taken apart, strides decide what is a view and what a copy, and the backward pass runs as
 autograd runs it, so that one mode serves both directions. Storages carry the edges: which node
-allocated one and which wrote to it last. The reader of a view keeps the whole storage alive.
+allocated one and which wrote to it last. The reader of a view keeps the whole storage alive, and
+reads what was written last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from silicast.workload.graph import Block, Direction, Node
+from silicast.workload.graph import Block, Direction, Loops, Node
 from silicast.workload.operators import Call, Kernel, Value, kernels_of
+from silicast.workload.operators.loops import loops_of
 
 DTYPES = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64",
@@ -47,16 +50,17 @@ class _Storage:
         share: its part of all that its owner allocated.
         direction: of the pass that allocated it.
         fresh: nothing has written to it yet.
+        value: name of what it holds.
     """
 
-    __slots__ = ("direction", "fresh", "kept", "owner", "parameter", "share", "writer")
+    __slots__ = ("direction", "fresh", "kept", "owner", "parameter", "share", "value", "writer")
 
     def __init__(
         self, kept: Any, owner: str = "", share: float = 1.0, direction: Direction = "forward"
     ) -> None:
         self.kept, self.owner, self.writer = kept, owner, owner
         self.share, self.direction = share, direction
-        self.parameter, self.fresh = False, not owner
+        self.parameter, self.fresh, self.value = False, not owner, ""
 
 
 @final
@@ -77,6 +81,7 @@ class Recorder(TorchDispatchMode):
         self._product = product
         self._storages: dict[int, _Storage] = {}
         self._names: dict[str, int] = {}
+        self._given = 0
 
     def blocks(self) -> tuple[Block, ...]:
         """One block a direction that has nodes."""
@@ -89,7 +94,7 @@ class Recorder(TorchDispatchMode):
     def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
         """A tensor that exists before the program runs."""
         entry = self._storages[key_of(tensor)] = _Storage(tensor.untyped_storage())
-        entry.parameter, entry.fresh = parameter, False
+        entry.parameter, entry.fresh, entry.value = parameter, False, self._outside()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs the operator on tensors without data and records its kernels."""
@@ -131,14 +136,20 @@ class Recorder(TorchDispatchMode):
     def _add(self, call: Call, inputs: list[Any], made: list[Any], written: list[Any]) -> None:
         """Nodes of a call's kernels; storages learn who allocated and who wrote them."""
         kernels = kernels_of(call)
+        # who writes a part of what a tensor holds leaves the rest: no loop of a compiler's own
+        partial = not made and any(_is_part(tensor) for tensor in written)
+        none: Loops = ""
+        loops = (none,) * len(kernels) if partial else loops_of(call, kernels)
         weights = {
             key_of(t): v.nbytes for t, v in zip(inputs, call.inputs, strict=True) if v.parameter
         }
         waits = tuple(self._sources(inputs))
         stem = ".".join(x for x in (self.where(), _base(call.name)) if x)
         shares = _shares(kernels, len(made))
+        read = [replace(v, name=self._held(t)) for t, v in zip(inputs, call.inputs, strict=True)]
+        tensors = made or written
         last = ""
-        for kernel, own in zip(kernels, shares, strict=True):
+        for place, (kernel, own) in enumerate(zip(kernels, shares, strict=True)):
             name = self._unique(f"{stem}.{kernel.role}" if kernel.role else stem)
             size = self._allocated([made[i] for i in own], name)
             size += sum(self._wrote(tensor, name) for tensor in written)
@@ -146,12 +157,54 @@ class Recorder(TorchDispatchMode):
                 for tensor in made:
                     self._wrote(tensor, name)
             before = (last,) if last and last not in waits else ()
+            reads, writes = self._edges(call, kernel, loops[place], read, tensors, own, name)
             node = Node(
                 name, kernel.op, (*waits, *before), 0, size,
                 0 if last else sum(weights.values()), call.name,
+                reads=reads, writes=writes, loops=loops[place],
             )  # fmt: skip
             self.nodes[self.direction].append(node)
             last = name
+
+    def _edges(
+        self, call: Call, kernel: Kernel, loops: Loops, read: list[Value],
+        tensors: list[Any], own: list[int], name: str,
+    ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:  # fmt: skip
+        """What one kernel of a call reads and writes; storages learn what they hold."""
+        if loops == "joined":
+            return (), ()
+        values = [self._value(tensor) for tensor in tensors]
+        if kernel.role == "bias" and not own:  # a sum in place, behind a library's kernel
+            before = replace(values[0], name=self._held(tensors[0]))
+            return (before, *read[2:3]), (self._holds(tensors[0], values[0], name, 0),)
+        apart = not loops or kernel.role == "bias"  # else one loop does all that the operator does
+        kept = own if own and apart else range(len(tensors))
+        if kernel.role == "bias":
+            read = read[:1]
+        elif "convolution" in call.name and "backward" not in call.name:
+            read = read[:2]
+        overwrites = call.name.split(".")[1] in ("copy_", "fill_", "zero_", "uniform_")
+        reads = tuple(read[1:] if overwrites else read)
+        if overwrites and _is_part(tensors[0]):
+            reads = (replace(read[0], nbytes=0), *reads)  # waits for what it does not read
+        return reads, tuple(self._holds(tensors[i], values[i], name, i) for i in kept)
+
+    def _held(self, tensor: Any) -> str:
+        """Name of what a tensor's storage holds."""
+        entry = self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
+        entry.value = entry.value or self._outside()
+        return entry.value
+
+    def _holds(self, tensor: Any, value: Value, name: str, place: int) -> Value:
+        """Notes that a storage holds a node's result from now on."""
+        entry = self._storages.setdefault(key_of(tensor), _Storage(tensor.untyped_storage()))
+        entry.value = name if place == 0 else f"{name}:{place}"
+        return replace(value, name=entry.value)
+
+    def _outside(self) -> str:
+        """A name for what no node has written."""
+        self._given += 1
+        return f"given:{self._given}"
 
     def _allocated(self, tensors: list[Any], name: str) -> int:
         """Makes a node the owner of its results; their bytes, each storage once."""
@@ -159,7 +212,9 @@ class Recorder(TorchDispatchMode):
         size = sum(int(storage.nbytes()) for storage in own.values())
         for key, storage in own.items():
             share = storage.nbytes() / max(size, 1)
-            self._storages[key] = _Storage(storage, name, share, self.direction)
+            before = self._storages.get(key)
+            entry = self._storages[key] = _Storage(storage, name, share, self.direction)
+            entry.value = before.value if before is not None else ""
         return size
 
     def _wrote(self, tensor: Any, name: str) -> int:
@@ -206,6 +261,8 @@ class Recorder(TorchDispatchMode):
             DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch.")),
             distinct * tensor.element_size(),
             entry is not None and entry.parameter,
+            tuple(int(stride) for stride in tensor.stride()),
+            offset=int(tensor.storage_offset()),
         )
 
     def _unique(self, stem: str) -> str:
@@ -232,6 +289,12 @@ def _base(name: str) -> str:
     'add'
     """
     return name.split(".")[1] if "." in name else name
+
+
+def _is_part(tensor: Any) -> bool:
+    """Whether a tensor is less than its storage."""
+    held = int(tensor.untyped_storage().nbytes())
+    return int(tensor.numel()) * int(tensor.element_size()) < held
 
 
 def key_of(tensor: Any) -> int:

@@ -62,6 +62,11 @@ def _laid_out(q: Any, shape: tuple[int, ...]) -> Any:
     return q.new_empty(shape[0], shape[2], shape[1], shape[3]).transpose(1, 2)
 
 
+FUSED_AXES = 4
+"""Of queries that fused kernels take: (batch, heads, tokens, width). Others run as products, passes
+and softmax, since PyTorch 2.5 in fp32 (``allow_fp16_bf16_reduction_math_sdp``)."""
+
+
 @_instead("aten.scaled_dot_product_attention.default")
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -69,6 +74,9 @@ def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, A
         "attn_mask": None, "is_causal": False, **dict(zip(names, args, strict=False)), **kwargs,
     }  # fmt: skip
     q, k, v, mask = (given[name] for name in names[:4])
+    if q.dim() != FUSED_AXES:
+        math = torch.ops.aten._scaled_dot_product_attention_math  # noqa: SLF001  (no public name)
+        return math(*args, **kwargs)[0]
     return _Attention.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
 
 
@@ -181,14 +189,6 @@ def _inline(run: Inner, *args: Any) -> Any:
     return run(*args[place:])
 
 
-def _autocast(
-    run: Inner, _: Any, dtype: Any, enabled: bool, cached: bool, module: Any, *rest: Any
-) -> Any:
-    """A graph under automatic casts; the lists of operators are those of the CPU."""
-    with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=cached):
-        return run(module, *rest)
-
-
 def _recomputed(run: Inner, module: Any, *rest: Any) -> Any:
     """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
     if not torch.is_grad_enabled():
@@ -233,10 +233,13 @@ def _scanned(run: Inner, body: Any, state: Any, slices: Any, *rest: Any) -> Any:
     return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]
 
 
+AUTOCAST = "wrap_with_autocast"
+"""Higher-order operator whose graph runs under automatic casts; whoever runs it knows them."""
+
 LOOPS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("wrap", "invoke_subgraph", "strict_mode", "hints_wrapper"), _inline),
     **dict.fromkeys(("wrap_activation_checkpoint", "tag_activation_checkpoint"), _recomputed),
-    "wrap_with_set_grad_enabled": _without_gradients, "wrap_with_autocast": _autocast,
+    "wrap_with_set_grad_enabled": _without_gradients,
     "cond": _branches, "while_loop": _loop, "map_impl": _mapped, "scan": _scanned,
 }  # fmt: skip
 """Higher-order operator -> how it runs its graphs."""

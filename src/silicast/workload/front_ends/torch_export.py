@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import logging
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -13,9 +12,12 @@ from typing import Any, final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.workload.front_ends.cuda_autocast import FORMATS
+from silicast.workload.front_ends.failures import export_failure
 
 CPU = torch.device("cpu")
 """Where tensors without data stand: what an operator launches is read from its name and sizes."""
@@ -24,16 +26,17 @@ CASTS = {
     "tf32": None,
 }  # fmt: skip
 """Format that floating-point tensors may be cast to -> PyTorch's; tf32 keeps them."""
-EXPORTABLE = (
-    "torch.export needs code whose path does not depend on values of tensors: use torch.cond, "
-    "torch.where or a fixed size in its place, or give the part that can be exported"
-)
 
 
 def export(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool, dtype: str | None
-) -> Any:
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool,
+    dtype: str | None, opened: tuple[Any, ...] | None = None,
+) -> Any:  # fmt: skip
     """An exported program of a copy of the module without data.
+
+    Args:
+        opened: for args and then the values of kwargs, which axes are dynamic
+            (``dynamic_shapes`` of ``torch.export``); None = all sizes are as they are.
 
     Raises:
         SilicastError: no module, or it cannot be exported: names the line of its code.
@@ -44,22 +47,41 @@ def export(
             hint="wrap a function in a Module whose forward calls it",
         )  # fmt: skip
     try:
-        with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
+        shapes = ShapeEnv(tracked_fakes=[]) if opened is not None else None
+        with quiet(), FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes):
             bare, args, kwargs = _Copies(CASTS[dtype or "tf32"]).tree((module, args, kwargs))
             if not training:
                 bare.eval()
+            if opened is not None:  # PyTorch 2.13 loses dynamic axes of **kwargs
+                args, by_name = (*args, *kwargs.values()), tuple(kwargs)
+                return torch.export.export(
+                    _TensorsOf(bare, by_name), args, dynamic_shapes=(opened,), strict=False
+                )
             return torch.export.export(_TensorsOf(bare), args, kwargs, strict=False)
     except SilicastError:
         raise
     except Exception as error:
-        raise _failed(module, error) from error
+        raise export_failure(type(module).__name__, error) from error
+
+
+def check_autocast(autocast: str, dtype: str | None) -> None:
+    """Raises SilicastError for a format that autocast does not take, or beside another cast."""
+    if autocast not in FORMATS:
+        raise SilicastError(
+            f"unknown format {autocast!r}", field="autocast", hint=f"one of {', '.join(FORMATS)}"
+        )
+    if dtype not in (None, "fp32", "tf32"):
+        raise SilicastError(
+            f"autocast casts tensors in 32 bits, and dtype makes them {dtype}", field="autocast",
+            hint="leave out one of the two",
+        )  # fmt: skip
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without PyTorch's messages: what stops an export is in the error."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         printed = io.StringIO()
         with warnings.catch_warnings(), redirect_stderr(printed), redirect_stdout(printed):
@@ -69,32 +91,23 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _failed(module: Any, error: Exception) -> SilicastError:
-    """Why a module cannot be exported: the line of the user's code, and what to give instead."""
-    message = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    where = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not any(part in frame.filename for part in ("/torch/", "/silicast/", "<eval_with_key")):
-            where = f"{frame.filename}:{frame.lineno}"
-    return unsupported(
-        f"cannot be exported: {type(error).__name__}: {message[:300]}",
-        type(module).__name__,
-        EXPORTABLE,
-        file=where,
-    )
-
-
 @final
 class _TensorsOf(torch.nn.Module):
     """A module whose results are the tensors among its own; caches and other objects are left out,
     which ``torch.export`` does not return.
+
+    Args:
+        by_name: names of the last arguments, that the module takes by name.
     """
 
-    def __init__(self, inner: torch.nn.Module) -> None:
+    def __init__(self, inner: torch.nn.Module, by_name: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.by_name = inner, by_name
 
     def forward(self, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+        if self.by_name:
+            first = len(args) - len(self.by_name)
+            args, kwargs = args[:first], dict(zip(self.by_name, args[first:], strict=True))
         found = self.inner(*args, **kwargs)
         return [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
 

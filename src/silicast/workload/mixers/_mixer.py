@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from silicast.core.errors import unknown_name
+from silicast.core.registry import Registry
 from silicast.workload.graph import Node
 from silicast.workload.model import LayerKind, ModelConfig
 from silicast.workload.nodes import Nodes
@@ -79,25 +76,13 @@ def shared(heads: int, ranks: int) -> bool:
     return heads % ranks == 0 or ranks % heads == 0
 
 
-_REGISTRY: dict[str, Mixer] = {}
+_KNOWN: Registry[Mixer] = Registry("silicast.workload.mixers", "mixer", "mixers")
+register = _KNOWN.register
 
 
-def register(cls: type[Mixer]) -> type[Mixer]:
-    """Class decorator: makes a mixer known by its name."""
-    if cls.name in _REGISTRY:
-        raise ValueError(f"two mixers named {cls.name}")
-    _REGISTRY[cls.name] = cls()
-    return cls
-
-
-@cache
 def mixers() -> Mapping[str, Mixer]:
-    """All mixers by name; imports every file of this package once."""
-    package = __name__.rpartition(".")[0]
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        if not found.name.startswith("_"):
-            importlib.import_module(f"{package}.{found.name}")
-    return _REGISTRY
+    """All mixers by name."""
+    return _KNOWN.all()
 
 
 def mixer_named(name: str) -> Mixer:
@@ -108,8 +93,4 @@ def mixer_named(name: str) -> Mixer:
     """
     if name == "heads":  # most models have no other: spares the import of all
         from silicast.workload.mixers import heads  # noqa: F401
-    found = _REGISTRY.get(name) or mixers().get(name)
-    if found is None:
-        known = ", ".join(sorted(mixers()))
-        raise unknown_name(f"unknown mixer {name[:40]!r}", "mixers", known)
-    return found
+    return _KNOWN.named(name)

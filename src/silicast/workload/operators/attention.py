@@ -55,12 +55,8 @@ def attention(  # the sizes of one call
             sizes["num_kv_heads"] = -(-kv_heads * GRADIENT_PASSES // 2)
     elif backward:
         batch, sizes["head_dim"] = batch * GRADIENT_PASSES, max(-(-width // 2), NARROWEST_HEAD)
-    if q_len > kv_len and not causal:
-        # kernel models count keys with the queries' own among them; a window leaves the true ones
-        sizes["window"] = kv_len
-    return Op.make(
-        "attention_prefill", variant, batch=batch, q_len=q_len, kv_len=max(kv_len, q_len), **sizes
-    )
+    keys = max(kv_len, q_len) if causal else kv_len
+    return Op.make("attention_prefill", variant, batch=batch, q_len=q_len, kv_len=keys, **sizes)
 
 
 def _plain_attention(

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.workload.op import Op
+from silicast.workload.tensor import Value
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor that an operator reads or writes.
-
-    Attributes:
-        dtype: a name of :data:`silicast.core.dtypes.BITS`, or the program's own where there is
-            none ("complex64").
-        nbytes: distinct bytes behind it: an axis that is only repeated counts once.
-        parameter: it is (a view of) a weight.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
-    parameter: bool = False
-
-    @property
-    def elements(self) -> int:
-        """Product of the sizes.
-
-        >>> Value((2, 3), "fp32", 24).elements
-        6
-        """
-        return math.prod(self.shape)
+__all__ = ["Call", "Kernel", "Value"]
 
 
 @final

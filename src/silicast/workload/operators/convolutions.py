@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from silicast.workload.image_layout import with_channels_last
 from silicast.workload.op import Op, Variant
-from silicast.workload.operators.call import Call, Kernel
+from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.products import FLOATS, format_of, product
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import movement, pointwise
@@ -132,9 +133,16 @@ def _convolution(call: Call) -> Iterable[Kernel]:
     images, filters = call.inputs[:2]
     window = _window(call.args[3:])
     dtype = format_of(call, images)
-    yield Kernel(convolution(images.shape, filters.shape, call.out.shape, window, dtype))
+    op = convolution(images.shape, filters.shape, call.out.shape, window, dtype)
+    yield Kernel(_in_layout(op, images, call.out))
     if call.args[2] is not None and window.groups < images.shape[1]:
         yield Kernel(pointwise("add", (call.out, call.inputs[2]), call.out), "bias", ())
+
+
+def _in_layout(op: Op, *images: Value) -> Op:
+    """Marked where images have their channels beside each other in memory."""
+    kept = op.family == "conv2d" and any(value.channels_last for value in images)
+    return with_channels_last(op) if kept else op
 
 
 def _window(rest: tuple[Any, ...]) -> Window:
@@ -153,6 +161,7 @@ def _convolution_backward(call: Call) -> Iterable[Kernel]:
             op = movement(gradient.nbytes, call.outputs[place].nbytes, gradient.elements)
         else:
             op = convolution(images.shape, filters.shape, gradient.shape, window, dtype, kind)
+            op = _in_layout(op, images, gradient)
         yield Kernel(op, kind, (place,))
 
 

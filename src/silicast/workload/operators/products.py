@@ -11,11 +11,18 @@ from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import STREAMED, movement
 
 FLOATS = (*STREAMED, "fp64")
+MOST_ROWS = 1 << 24
+"""Rows of a product that kernel models take."""
 _MULTIPLIED = (*FLOATS, "tf32", "int8", "fp8", "int8_wo", "int4_wo", "sq", "mxfp8", "nvfp4")
 
 
 def product(m: int, n: int, k: int, batch: int = 1, dtype: str = "bf16") -> Op:
-    """A matrix product; numbers that no kernel model multiplies cost bytes and operations."""
+    """A matrix product; numbers that no kernel model multiplies cost bytes and operations.
+
+    More rows than kernel models take are a batch of as many products of half the rows.
+    """
+    while m > MOST_ROWS:
+        m, batch = -(-m // 2), batch * 2
     if dtype not in _MULTIPLIED:
         size = 8 if dtype in ("int64", "complex64") else 4
         read = batch * size * (m * k + k * n)
@@ -41,7 +48,22 @@ def _mm(call: Call) -> Op:
     a, b = call.inputs[-2:] if "add" in call.name else call.inputs[:2]
     *batch, m, k = a.shape
     n = 1 if "mv" in call.name else b.shape[len(batch) + 1]
-    return product(m, n, k, math.prod(batch), format_of(call, a))
+    m, n, count = _folded(a, b, m, n, math.prod(batch))
+    return product(m, n, k, count, format_of(call, a))
+
+
+def _folded(a: Value, b: Value, m: int, n: int, batch: int) -> tuple[int, int, int]:
+    """A batch whose every product has the same operand is one product with more rows or columns.
+
+    >>> a = Value((8, 16, 4), "fp16", 1024, strides=(64, 4, 1))
+    >>> _folded(a, Value((8, 4, 32), "fp16", 256, strides=(0, 32, 1)), 16, 32, 8)
+    (128, 32, 1)
+    """
+    if batch > 1 and b.strides[:1] == (0,):
+        return m * batch, n, 1
+    if batch > 1 and a.strides[:1] == (0,):
+        return m, n * batch, 1
+    return m, n, batch
 
 
 @lowers("aten: _scaled_mm _int_mm _weight_int8pack_mm _weight_int4pack_mm")

@@ -75,9 +75,18 @@ def _embed_norm(call: Call) -> Op:
 
 @lowers("aten: native_layer_norm_backward _fused_rms_norm_backward", "silicast: rms_norm_backward")
 def _norm_backward(call: Call) -> Iterable[Kernel]:
-    """Gradients of the input, then those of weight and bias over all rows."""
+    """Gradients of the input, then those of weight and bias over all rows: one model of both where
+    there are any; else a sweep over two tensors.
+    """
     gradient, rows = call.inputs[:2]
     both, count = gradient.nbytes + rows.nbytes, rows.elements
+    hidden = call.outputs[1].elements if len(call.outputs) > 1 else 0
+    if hidden and gradient.dtype in STREAMED and hidden <= WIDEST_ROW:
+        tokens = count // hidden
+        if tokens <= MOST_ROWS:
+            sizes = {"tokens": tokens, "hidden": hidden}
+            yield Kernel(Op.make("norm_backward", Variant(gradient.dtype), **sizes))
+            return
     yield Kernel(movement(2 * both, call.out.nbytes, 10 * count), "", (0,))
     weights = sum(value.nbytes for value in call.outputs[1:])
     if weights:

@@ -14,6 +14,7 @@ from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
 from silicast.kernels.conv2d_shapes import Shape  # noqa: E402
 from silicast.learning.dispatch import time_of  # noqa: E402
+from silicast.workload.compiled import fused_graph  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
 from silicast.workload.graph import Graph, Node  # noqa: E402
 from silicast.workload.op_graph import read_op_graph, write_op_graph  # noqa: E402
@@ -509,3 +510,134 @@ def test_pools_say_which_they_are_and_count_their_taps(pool: str, flag: str) -> 
     ((_, node),) = graph.nodes()
     assert node.op.variant.flag(flag)
     assert node.op.dim("operations") == 9 * 4 * 4 * 4
+
+
+class TestEdges:
+    """Data edges: what a node reads is what was written last, in its own format and layout."""
+
+    def test_a_result_in_place_is_read_under_its_new_name(self) -> None:
+        module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3))
+        nodes = {
+            node.name: node for _, node in graph_of(module, (torch.empty(2, 3, 8, 8),)).nodes()
+        }
+        assert [value.name for value in nodes["1.relu_"].reads] == ["0.convolution.bias"]
+        assert nodes["2.convolution"].reads[0].name == "1.relu_"
+        assert "0.convolution" in nodes["2.convolution"].inputs, "whose memory it is"
+
+    def test_an_operator_of_several_kernels_is_one_loop(self) -> None:
+        norm = graph_of(nn.GroupNorm(2, 8), (torch.empty(2, 8, 4, 4),))
+        kinds = [node.loops for _, node in norm.nodes()]
+        assert kinds == ["rows", "joined", "joined"]
+        assert norm.blocks[0].nodes[0].writes[0].elements == 2 * 8 * 4 * 4
+
+    def test_images_keep_their_layout(self) -> None:
+        module, images = nn.Conv2d(16, 16, 3), torch.empty(2, 16, 8, 8)
+        last = torch.channels_last
+        flags = [
+            next(n.op.variant.flag("channels_last") for _, n in graph_of(module, (x,)).nodes())
+            for x in (images, images.to(memory_format=last))
+        ]
+        assert flags == [False, True]
+
+    def test_operands_that_are_repeated_fold_a_batch(self) -> None:
+        class Repeated(nn.Module):
+            def forward(self, x: Any, w: Any) -> Any:
+                return torch.bmm(x, w.expand(x.shape[0], -1, -1))
+
+        (node,) = graph_of(Repeated(), (torch.empty(8, 16, 4), torch.empty(4, 32))).blocks[0].nodes
+        assert dict(node.op.dims) == {"batch": 1, "m": 128, "n": 32, "k": 4}
+
+
+class TestAutocast:
+    """CUDA's lists: products narrow, norms and softmax wide, casts are kernels."""
+
+    def traced(self, module: Any, *args: Any, **how: Any) -> list[Node]:
+        return [node for _, node in graph_of(module, args, autocast="fp16", **how).nodes()]
+
+    def test_products_narrow_and_norms_widen(self) -> None:
+        module = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 8))
+        nodes = self.traced(module, torch.empty(4, 64))
+        kinds = [(n.source.split(".")[1], n.writes[0].dtype) for n in nodes]
+        assert kinds == [
+            ("_to_copy", "fp16"), ("_to_copy", "fp16"), ("_to_copy", "fp16"), ("addmm", "fp16"),
+            ("_to_copy", "fp32"), ("native_layer_norm", "fp32"), ("gelu", "fp32"),
+            ("_to_copy", "fp16"), ("_to_copy", "fp16"), ("_to_copy", "fp16"), ("addmm", "fp16"),
+        ]  # fmt: skip
+
+    def test_batch_norm_keeps_the_format_of_its_images(self) -> None:
+        module = nn.Sequential(nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8))
+        assert self.traced(module, torch.empty(2, 3, 4, 4))[-1].writes[0].dtype == "fp16"
+
+    def test_joined_tensors_become_the_widest(self) -> None:
+        class Joined(nn.Module):
+            def forward(self, x: Any, w: Any) -> Any:
+                return torch.cat([x @ w, x])
+
+        assert self.traced(Joined(), torch.empty(4, 4), torch.empty(4, 4))[-1].writes[0].dtype == (
+            "fp32"
+        )
+
+    def test_weights_are_cast_once_in_training(self) -> None:
+        class Twice(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(8, 8, bias=False)
+
+            def forward(self, x: Any) -> Any:
+                return self.fc(self.fc(x))
+
+        x = torch.empty(4, 8)
+        casts = [
+            sum(n.source.startswith("aten._to_copy") for n in self.traced(Twice(), x, training=t))
+            for t in (False, True)
+        ]
+        forward = [n for n in self.traced(Twice(), x, training=True) if "backward" not in n.name]
+        assert sum(n.source.startswith("aten._to_copy") for n in forward) == 2, "images, weight"
+        assert casts[0] == 3, "without gradients nothing is kept"
+
+    @pytest.mark.parametrize(("autocast", "dtype"), [("fp8", None), ("fp16", "bf16")])
+    def test_formats_that_do_not_go_together(self, autocast: str, dtype: str | None) -> None:
+        with pytest.raises(SilicastError, match="autocast"):
+            graph_of(nn.Linear(2, 2), (torch.empty(1, 2),), autocast=autocast, dtype=dtype)
+
+
+class TestCompiled:
+    """A compiler's kernels of traced programs."""
+
+    def test_a_trained_network_with_biases_has_no_cycle(self) -> None:
+        module = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU())
+        graph = fused_graph(graph_of(module, (torch.empty(8, 16, 32, 32),), training=True))
+        assert [block.direction for block in graph.blocks] == ["forward", "backward"]
+
+    @pytest.mark.parametrize("training", [False, True])
+    def test_a_residual_block_keeps_no_more_than_an_eager_one(self, training: bool) -> None:
+        class Residual(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm = (
+                    nn.Conv2d(64, 64, 3, padding=1, bias=False),
+                    nn.BatchNorm2d(64),
+                )
+                self.relu = nn.ReLU(inplace=True)
+
+            def forward(self, x: Any) -> Any:
+                return self.relu(self.norm(self.conv(x)) + x)
+
+        module = nn.Sequential(Residual(), Residual(), Residual())
+        x = torch.empty(8, 64, 16, 16)
+        eager = graph_of(module, (x,), training=training)
+        compiled = fused_graph(eager)
+        last = [node for node in compiled.blocks[0].nodes if node.writes[0].nbytes == x.nbytes][-1]
+        assert sum(value.nbytes == x.nbytes for value in last.writes) == 1
+        written = [sum(n.output_bytes for _, n in g.nodes()) for g in (eager, compiled)]
+        assert training or written[1] <= written[0]
+
+    def test_a_slice_that_is_written_keeps_the_rest(self) -> None:
+        class Sliced(nn.Module):
+            def forward(self, x: Any, w: Any) -> Any:
+                y = x * 2
+                y[:, :16].add_(1)
+                return y @ w
+
+        graph = fused_graph(graph_of(Sliced(), (torch.empty(64, 64), torch.empty(64, 64))))
+        assert [node.source.split(".")[1] for _, node in graph.nodes()] == ["mul", "add_", "mm"]

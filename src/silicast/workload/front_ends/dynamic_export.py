@@ -1,0 +1,206 @@
+"""PyTorch modules exported once with open sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import sympy
+import torch
+from torch.export import Dim
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.workload.expressions import symbols_of
+from silicast.workload.front_ends import exported, torch_export
+from silicast.workload.front_ends.open_graph import OpenProgram, axes_named, open_graph, started
+from silicast.workload.graph import Graph
+from silicast.workload.op_graph import GraphFile
+from silicast.workload.open_sizes import Sizes
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""A module and the arguments of one call."""
+Make = Callable[[Sizes], Call]
+"""Makes a call for sizes by their names; those that it does not know, it leaves out."""
+
+_LARGEST = 1 << 40
+"""Upper ends of ranges from here on are none."""
+
+
+@final
+class ExportedOpen(OpenProgram):
+    """A module exported once with dynamic axes.
+
+    Args:
+        make: the call for some sizes.
+        start: sizes that it is exported at.
+        named: whether ``make`` knows the name of a size; of others, the axes that are usual for the
+            name are open.
+
+    Raises:
+        SilicastError: it cannot be exported; or a size is in no input.
+    """
+
+    def __init__(
+        self, name: str, make: Make, start: Sizes, *, named: Callable[[str], bool],
+        training: bool = False, dtype: str | None = None, autocast: str = "",
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._make, self._start, self._named = make, dict(start), named
+        self._training, self._dtype, self._autocast = training, dtype, autocast
+        module, args, kwargs = self._call(start)
+        self._places = self._axes(args, kwargs)
+        opened = self._opened(args, kwargs)
+        self._program = torch_export.export(
+            module, args, kwargs, training=training, dtype=dtype, opened=opened
+        )
+        self._symbols = self._own_symbols()
+        self.atoms = self._made()
+        self.stated = self._bounds()
+
+    def graph(self, sizes: Sizes) -> Graph:
+        """See :class:`OpenProgram`."""
+        values = {own: sizes[name] for own, name in self._symbols.items()}
+        fixed = {name for name in self._places if name not in self._symbols.values()}
+        for name in fixed:
+            if sizes[name] != self._start[name]:
+                raise SilicastError(f"{name} is fixed at {self._start[name]}", field=name)
+        with torch_export.quiet():
+            return exported.graph_of_program(
+                self._program, self.name, training=self._training, dynamic=values,
+                dtype=self._dtype or "", autocast=self._autocast, bounded=False,
+            )  # fmt: skip
+
+    def traced(self, sizes: Sizes) -> Graph:
+        """See :class:`OpenProgram`."""
+        module, args, kwargs = self._call(sizes)
+        program = torch_export.export(
+            module, args, kwargs, training=self._training, dtype=self._dtype
+        )
+        with torch_export.quiet():
+            return exported.graph_of_program(
+                program, self.name, training=self._training, dynamic={}, dtype=self._dtype or "",
+                autocast=self._autocast,
+            )  # fmt: skip
+
+    def _call(self, sizes: Sizes) -> Call:
+        """The call at some sizes; axes of names that ``make`` does not know are put in."""
+        module, args, kwargs = self._make(sizes)
+        unknown = [name for name in sizes if not self._named(name)]
+        if not unknown:
+            return module, args, kwargs
+        leaves, spec = tree_flatten((args, kwargs))
+        for name in unknown:
+            for place, axis in axes_named(name, [_shape(x) for x in leaves]):
+                leaf = leaves[place]
+                shape = [*leaf.shape[:axis], sizes[name], *leaf.shape[axis + 1 :]]
+                leaves[place] = torch.empty(shape, dtype=leaf.dtype, device="meta")
+        args, kwargs = tree_unflatten(leaves, spec)
+        return module, args, kwargs
+
+    def _axes(self, args: Any, kwargs: Any) -> dict[str, list[tuple[int, int]]]:
+        """Where each size stands: in which input and axis; found by changing it.
+
+        Raises:
+            SilicastError: no input has it.
+        """
+        base = [_shape(x) for x in tree_leaves((args, kwargs))]
+        found: dict[str, list[tuple[int, int]]] = {}
+        for name, value in self._start.items():
+            _, more_args, more_kwargs = self._call({**self._start, name: value + 1})
+            other = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
+            found[name] = [
+                (i, axis)
+                for i, (one, two) in enumerate(zip(base, other, strict=False))
+                for axis, (a, b) in enumerate(zip(one, two, strict=False))
+                if a == value and b == value + 1
+            ]
+            if not found[name]:
+                raise unknown_name(
+                    f"no input has a size {name!r}", "--dynamic",
+                    "give the function a parameter of that name that sizes of inputs are equal to",
+                )  # fmt: skip
+        return found
+
+    def _opened(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        leaves, spec = tree_flatten((*args, *kwargs.values()))
+        opened: list[Any] = [None] * len(leaves)
+        for places in self._places.values():
+            for place, axis in places:
+                opened[place] = {**(opened[place] or {}), axis: Dim.AUTO}
+        found: tuple[Any, ...] = tree_unflatten(opened, spec)
+        return found
+
+    def _own_symbols(self) -> dict[str, str]:
+        """The program's symbol -> the name of the size."""
+        kinds = self._program.graph_signature.input_specs
+        names = [spec.arg.name for spec in kinds if spec.kind.name == "USER_INPUT"]
+        values = {
+            node.name: node.meta.get("val")
+            for node in self._program.graph.nodes
+            if node.op == "placeholder"
+        }
+        found: dict[str, str] = {}
+        for name, places in self._places.items():
+            for place, axis in places:
+                size = values[names[place]].shape[axis]
+                if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                    found[str(size.node.expr)] = name
+        return found
+
+    def _made(self) -> list[str]:
+        """Sizes that the program makes of open ones, each of one of them."""
+        own = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
+        found: dict[str, None] = {}
+        for node in self._program.graph.nodes:
+            for value in tree_leaves(node.meta.get("val")):
+                for size in _shape(value):
+                    if isinstance(size, torch.SymInt):
+                        text = _text(size.node.expr, own)
+                        found |= {text: None} if text else {}
+        return sorted(found, key=len)
+
+    def _bounds(self) -> dict[str, tuple[int, int | None]]:
+        found: dict[str, tuple[int, int | None]] = {}
+        for symbol, bounds in self._program.range_constraints.items():
+            name = self._symbols.get(str(symbol))
+            if name is not None:
+                lower, upper = found.get(name, (1, None))
+                high = int(bounds.upper) if bounds.upper < _LARGEST else None
+                ends = [end for end in (upper, high) if end is not None]
+                found[name] = (max(lower, int(bounds.lower)), min(ends) if ends else None)
+        return found
+
+
+def open_graph_of(
+    name: str, make: Make, usual: Sizes, *, named: Callable[[str], bool], training: bool = False,
+    dtype: str | None = None, autocast: str = "",
+) -> GraphFile:  # fmt: skip
+    """The work of a module at any of its open sizes; see :class:`ExportedOpen`.
+
+    Args:
+        usual: of the open sizes.
+    """
+    if autocast:
+        torch_export.check_autocast(autocast, dtype)
+    program = ExportedOpen(
+        name, make, started(usual), named=named, training=training, dtype=dtype, autocast=autocast
+    )
+    return open_graph(program, usual)
+
+
+def _shape(x: Any) -> tuple[Any, ...]:
+    return tuple(x.shape) if isinstance(x, torch.Tensor) else ()
+
+
+def _text(expression: Any, own: Mapping[str, Any]) -> str:
+    """An expression of one open size in our own words; "" = not of that form."""
+    symbols = [str(each) for each in expression.free_symbols]
+    if len(symbols) != 1 or expression.is_symbol or symbols[0] not in own:
+        return ""
+    text = str(expression.subs({next(iter(expression.free_symbols)): own[symbols[0]]}))
+    try:
+        symbols_of(text)
+    except SilicastError:
+        return ""
+    return text

@@ -1,0 +1,135 @@
+"""What to say where a user's program fails: the line of its code, and what to change there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import traceback
+
+from silicast.core.errors import SilicastError, unsupported
+
+EXTRAS = {"torch": "torch", "onnx": "onnx", "pyarrow": "data", "matplotlib": "plot"}
+"""Package -> the extra of this project that installs it."""
+PACKAGES = {"PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml", "sklearn": "scikit-learn"}
+"""Module -> its package, where the names differ."""
+BUILT_FOR_TORCH = ("torchvision", "torchaudio")
+_MISSING_OPERATOR = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist")
+_BROKEN = ("undefined symbol", "couldn't load custom c++ ops", "cannot open shared object")
+_NOT_USERS = ("/torch/", "/silicast/", "<eval_with_key", "<frozen", "<string>", "/importlib/")
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+_FORBIDS = re.compile(r"^\s*-\s*((?:Not all values of|The following dimension).*)", re.MULTILINE)
+
+VALUES = (
+    "torch.export needs code whose path does not depend on values of tensors: use torch.cond, "
+    "torch.where or a fixed size in its place, or give the part that can be exported"
+)
+NUMPY = "compute it with operators of torch, or outside of forward"
+SIZES = "that size must stay fixed: leave it out, or change the line that fixes it"
+FAKE = (
+    "give it a fake implementation: @OPERATOR.register_fake on a function of the same arguments "
+    "that returns an empty tensor of the result's size"
+)
+SPARSE = "sparse tensors have sizes that values decide: give dense ones, or the part around them"
+OWN = "the module itself fails on these arguments: call module(*args) and correct it"
+_HINTS = (
+    (r"fake impl|register_fake|no meta function|does not have a meta", FAKE),
+    (
+        r"datadependent|data-dependent|_local_scalar_dense|unbacked|nonzero|dynamicoutputshape",
+        VALUES,
+    ),
+    (r"constraints violated|inferred to be a constant|specialized|mark_dynamic", SIZES),
+    (r"sparse", SPARSE),
+    (r"numpy", NUMPY),
+    (r"nameerror|attributeerror|typeerror|keyerror|indexerror", OWN),
+    (r"same dtype|same reduction dim|shape|size", OWN),
+)
+"""What an error says, in lower case -> what to change; the first that fits."""
+
+
+def line_of(error: BaseException, *, not_in: tuple[str, ...] = _NOT_USERS) -> str:
+    """The innermost line of the user's code in the traceback, as file:line; "" = none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [x for x in frames if not any(part in x.filename for part in not_in)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def export_failure(name: str, error: Exception) -> SilicastError:
+    """Why a module cannot be exported.
+
+    Args:
+        name: of the module's class.
+        error: what PyTorch raised.
+    """
+    text = str(error)
+    message = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if forbidden := _FORBIDS.search(text):
+        message = forbidden[1].strip()
+    hint = _hint(error, text, VALUES)
+    return import_failure(error) or unsupported(
+        f"cannot be exported: {type(error).__name__}: {message[:300]}", name, hint,
+        file=line_of(error),
+    )  # fmt: skip
+
+
+def _hint(error: Exception, text: str, otherwise: str) -> str:
+    """What to change, by what an error says."""
+    said = f"{type(error).__name__}: {text}".casefold()
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, said)), otherwise)
+
+
+def operator_failure(what: str, node: str, stack: str, error: Exception) -> SilicastError:
+    """Why an operator of an exported program does not run on tensors without data.
+
+    Args:
+        what: the operator and its module.
+        node: its name in the program.
+        stack: the traceback of the user's code that the program holds; "" = none.
+        error: what PyTorch raised.
+    """
+    said = str(error).strip() or type(error).__name__
+    lines = [x for x in _LINE.findall(stack) if not any(part in x[0] for part in _NOT_USERS)]
+    return unsupported(
+        f"{what} does not run on tensors without data: {said.splitlines()[0][:200]}", node,
+        _hint(error, said, FAKE),
+        file=f"{lines[-1][0]}:{lines[-1][1]}" if lines else "",
+    )  # fmt: skip
+
+
+def import_failure(error: BaseException) -> SilicastError | None:
+    """What to install where an error means that a package is missing or was built for another
+    PyTorch; None where it means something else.
+
+    >>> print(import_failure(ModuleNotFoundError("No module named 'timm'", name="timm")))
+    timm: timm is not installed (pip install timm)
+    >>> print(import_failure(ModuleNotFoundError("No module named 'onnx'", name="onnx")))
+    onnx: onnx is not installed (pip install 'silicast[onnx]')
+    >>> import_failure(ValueError("no")) is None
+    True
+    """
+    where, text = line_of(error), str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        extra = EXTRAS.get(package)
+        wanted = f"'silicast[{extra}]'" if extra else PACKAGES.get(package, package)
+        hint = f"pip install {wanted}"
+        return unsupported(f"{error.name} is not installed", package, hint, file=where)
+    lowered = text.casefold()
+    built = _MISSING_OPERATOR.search(text)
+    broken = isinstance(error, ImportError | OSError) or "custom c++ ops" in lowered
+    named = next((name for name in BUILT_FOR_TORCH if name in lowered), "")
+    if built or (broken and named and any(sign in lowered for sign in _BROKEN)):
+        name = built[1] if built else named
+        return unsupported(
+            f"{name}{_release(name)} was built for another PyTorch than the installed torch"
+            f"{_release('torch')}", name,
+            f"install both from one index in one command: pip install -U torch {name}", file=where,
+        )  # fmt: skip
+    return None
+
+
+def _release(package: str) -> str:
+    """Its installed release after a space, "" if it has none."""
+    try:
+        return f" {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
