@@ -46,11 +46,16 @@ class Sequences(Struct, frozen=True):
 
     @staticmethod
     def of(batch: OpBatch, *, decode: bool) -> Sequences:
-        """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens."""
+        """Sequences of ``batch``; a decode op's cache does not yet hold its new tokens. Keys count
+        the queries' own among them, but not where an op states that it is not causal: its queries
+        may be more.
+        """
         dims = batch.dims
+        own = dict(batch.variant.flags).get("causal", True)
         if batch.offsets is None:
             q, count = column(batch, "q_len", 1), column(batch, "batch", 1)
-            kv = dims["kv_len"] + q if decode else xp.maximum(dims["kv_len"], q)
+            kv = dims["kv_len"] + (q if decode else 0)
+            kv = xp.maximum(kv, q) if own else kv
             return Sequences(q, kv, count, xp.float64(count))
         ops = len(batch)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
@@ -60,7 +65,7 @@ class Sequences(Struct, frozen=True):
             return found if name in batch.ragged else np.atleast_1d(found)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
-        kv = kv + q if decode else xp.maximum(kv, q)
+        kv = kv + q if decode else xp.maximum(kv, q) if own else kv
         ones = np.ones_like(q)
         return Sequences(q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers)
 

@@ -74,6 +74,10 @@ class Setting:
         steps: of the plain product; ``fast_steps`` of products between transforms.
         dram, l2: bytes per second achieved; l2_bytes: what stays from call to call.
         fma: operations per second of the FMA pipe.
+        layout_share: of images and results, how much is written and read once more because tensor
+            cores take channels beside each other, and these lie otherwise.
+        looped_share: of ``fma``, what direct kernels reach with filters that they do not unroll:
+            those wider than ``widest_unrolled``.
     """
 
     recipe: Recipe
@@ -89,6 +93,9 @@ class Setting:
     l2_bytes: float
     fma: float
     cold: bool
+    layout_share: float
+    looped_share: float
+    widest_unrolled: float
 
 
 @lru_cache(maxsize=1024)
@@ -120,6 +127,9 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         dram=data_rate(device) * c["dram_efficiency"], l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
         fma=device.peak_per_s("fma", "fp32") * c["direct_share"], cold=variant.cache == "cold",
+        layout_share=0.0 if variant.flag("channels_last") else c["layout_share"],
+        looped_share=c["looped_last_share" if variant.flag("channels_last") else "looped_share"],
+        widest_unrolled=7.0 if variant.flag("channels_last") else 5.0,
     )  # fmt: skip
 
 
@@ -127,6 +137,7 @@ UNUSED = {
     "page_miss_share": 0.0, "page_reach_bytes": 1.0, "fill_s": 0.0, "extra_s": 0.0, "l2_share": 1.0,
     "narrow_taps_per_clock": 0.0, "smallest_tile_m": 0.0, "smallest_tile_n": 0.0,
     "core_dram_bytes_per_s": float("inf"), "l2_bytes_per_clock_per_core": 32.0,
+    "layout_share": 0.0, "looped_share": 1.0, "looped_last_share": 1.0,
 }  # fmt: skip
 """What the model of plain products asks for and is counted here, or not at all."""
 
@@ -263,6 +274,9 @@ def _implicit(setting: Setting, f: Shape) -> Found:
         narrow = (f.c_of_group < ALIGNMENT) & (taps > 1.0)
         rate = setting.rates.cores * setting.rates.clock_hz * c["narrow_taps_per_clock"]
         busy = busy + np.where(narrow, f.n * f.p * f.q * taps * f.groups / rate, 0.0)[0]
+    if setting.pipe == "tensor" and setting.layout_share:
+        images = (f.elements_in * setting.rates.a_bytes + f.elements_out * setting.rates.c_bytes)[0]
+        busy = busy + setting.layout_share * images / setting.dram
     return _with_memory(setting, f, busy, issued, blocks, 0.0, c["kernels"])
 
 
@@ -315,7 +329,9 @@ def _direct(setting: Setting, f: Shape) -> Found:
     operations = (2.0 * f.n * f.p * f.q * f.k * f.c_of_group * f.r * f.s)[0]
     cores = setting.rates.cores
     blocks = np.ceil(operations / (2.0 * 1024.0))
-    busy = operations / setting.fma * (cores / np.minimum(blocks, cores))
+    looped = (np.maximum(f.r, f.s) > setting.widest_unrolled)[0]
+    rate = setting.fma * np.where(looped, setting.looped_share, 1.0)
+    busy = operations / rate * (cores / np.minimum(blocks, cores))
     return _with_memory(setting, f, busy, operations, blocks, 0.0, 1.0)
 
 

@@ -83,15 +83,24 @@ class GemmRates:
     ) -> GemmRates:
         """The rates for ``recipe`` on ``device`` under the cache protocol of ``variant``."""
         weights, activations = COPIES.get(variant.cache) or _campaign_copies(variant)
-        assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * device.clocks.boost_hz
+        clock_hz = _held_hz(device, c)
+        assumed_l2 = c["l2_bytes_per_clock_per_core"] * device.cores * clock_hz
         return GemmRates(
-            core_rate=device.rate_per_core(pipe, recipe.compute) * device.clocks.boost_hz,
-            cores=float(device.cores), clock_hz=device.clocks.boost_hz, dram=data_rate(device),
+            core_rate=device.rate_per_core(pipe, recipe.compute) * clock_hz,
+            cores=float(device.cores), clock_hz=clock_hz, dram=data_rate(device),
             l2=device.l2.bandwidth_bytes_per_s or assumed_l2, l2_bytes=device.l2.capacity_bytes,
             a_bytes=recipe.activation_bits / 8.0, b_bytes=recipe.weight_bits / 8.0,
             c_bytes=BITS[recipe.output] / 8.0, widen_s=_widen_s(device, recipe, pipe, c),
             weight_copies=weights, activation_copies=activations,
         )  # fmt: skip
+
+
+def _held_hz(device: Device, c: Mapping[str, float]) -> float:
+    """The clock of long products. Boards whose rated boost is below their largest clock (GeForce)
+    run above it while heat and power allow: by ``headroom_share`` of the difference.
+    """
+    clocks = device.clocks
+    return clocks.boost_hz + c.get("headroom_share", 0.0) * clocks.headroom_hz
 
 
 def _campaign_copies(variant: Variant) -> tuple[float, float]:
@@ -111,7 +120,7 @@ def _widen_s(device: Device, recipe: Recipe, pipe: str, c: Mapping[str, float]) 
     flops = device.rate_per_core("fma", "fp32") or device.rate_per_core("fma", recipe.compute)
     lanes = max(flops / 2.0, 1.0)  # an FMA counts 2
     operations = c["widen_ops"] if "widen_ops" in c else widen_ops(recipe)
-    return operations / (lanes * device.clocks.boost_hz)
+    return operations / (lanes * _held_hz(device, c))
 
 
 @final

@@ -493,17 +493,22 @@ def matrix_seconds(analysis: Analysis) -> F64:
 
 FAMILIES = (
     "attention_backward", "attention_decode", "attention_prefill", "combine", "conv2d",
-    "cross_entropy", "csa_module", "data_movement", "dispatch", "dsa_module", "elementwise",
-    "embedding", "gdn", "gemm", "hca_module", "indexer_logits", "kda", "kv_copy", "layernorm",
+    "cross_entropy", "cross_entropy_chain", "csa_module", "data_movement", "dispatch", "dsa_module",
+    "elementwise", "embedding", "embedding_chain", "gated_mlp", "gdn", "gemm", "hca_module",
+    "indexer_logits", "kda", "kv_copy", "layernorm", "layernorm_chain",
+    "linear_cross_entropy", "linear_preference_loss",
     "mamba2", "mhc", "mla_decode", "mla_module", "mla_prefill", "moe", "msa_module",
-    "norm_backward", "optimizer", "quantize", "rmsnorm", "rope", "sampling", "silu_mul", "softmax",
-    "sparse_attention", "topk",
+    "norm_backward", "optimizer", "quantize", "rmsnorm", "rmsnorm_chain", "rope", "rope_chain",
+    "sampling", "silu_mul", "silu_mul_chain", "softmax", "softmax_chain", "sparse_attention",
+    "topk",
 )  # fmt: skip
 """Families of this package. A lookup imports one module: that of the family's name, or the one in
 :data:`MODULES`."""
 MODULES = {
     "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
-    "hca_module": "csa_module", "kda": "recurrent_mixer", "mamba2": "recurrent_mixer",
+    "hca_module": "csa_module", "kda": "recurrent_mixer", "layernorm_chain": "norm_chains",
+    "linear_cross_entropy": "linear_loss_chains", "linear_preference_loss": "linear_loss_chains",
+    "mamba2": "recurrent_mixer", "rmsnorm_chain": "norm_chains", "silu_mul_chain": "gated_chains",
 }  # fmt: skip
 """Families that share a module with others."""
 EXECUTION_MODELS = ("systolic", "vector_cpu")

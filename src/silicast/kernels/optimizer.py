@@ -122,7 +122,7 @@ class Optimizer(StreamingKernel):
     """Dimensions: elements (parameters); for Muon rows and cols of their matrices."""
 
     family: ClassVar[str] = "optimizer"
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {"elements": (1, 1 << 38)}
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {"elements": (1, 1 << 44)}
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         """Gradient, states and weights in; states and weights out."""

@@ -43,6 +43,8 @@ class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         architectures: architecture -> constant name -> value.
         fallback: architecture -> the one whose constants stand in where it has none.
         default: constants for architectures that nothing stands in for.
+        refined: architecture -> constants put over all of these; "" = over those of every other
+            architecture. No file holds them here: see :data:`WHOLE_MODELS`.
     """
 
     format: int
@@ -50,18 +52,25 @@ class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default: dict[str, float]
     architectures: dict[str, dict[str, float]]
     fallback: dict[str, str] = {}
+    refined: dict[str, dict[str, float]] = {}
 
     def constants(self, architecture: str) -> Mapping[str, float]:
         """All constants for ``architecture``: its own, else its stand-in's, else the default."""
         name = architecture
         if name not in self.architectures:
             name = self.fallback.get(architecture, "")
-        return {**self.default, **self.architectures.get(name, {})}
+        over = self.refined.get(architecture, self.refined.get("", {}))
+        return {**self.default, **self.architectures.get(name, {}), **over}
 
     def is_measured(self, architecture: str) -> bool:
         """Whether kernels of this very architecture were measured."""
         return architecture in self.architectures
 
+
+WHOLE_MODELS = "whole_models"
+"""The group of constants, named ``<group>.<constant>``, that no kernel was measured for on an
+architecture: they are estimated from times of whole models, last of all, and put over the others.
+"""
 
 NO_CONSTANTS = Physics(1, PhysicsCard([], "", "", ""), {}, {})
 
@@ -77,8 +86,30 @@ def has_physics(group: str) -> bool:
 
 
 def load_physics(group: str) -> Physics:
-    """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there."""
-    return _REPLACED.get(group) or _shipped(group)
+    """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there, with
+    what whole models showed of it.
+    """
+    found = _REPLACED.get(group) or _shipped(group)
+    return found if group == WHOLE_MODELS else _with_whole_models(group, found)
+
+
+def _with_whole_models(group: str, physics: Physics) -> Physics:
+    """A group's constants, some of them replaced by those that only whole models could show."""
+    if not has_physics(WHOLE_MODELS):
+        return physics
+    shown, start = load_physics(WHOLE_MODELS), f"{group}."
+    names = {*shown.architectures, *shown.fallback, ""}
+    refined = {
+        name: {
+            key.removeprefix(start): value
+            for key, value in shown.constants(name).items()
+            if key.startswith(start)
+        }
+        for name in names
+    }
+    if not any(refined.values()):
+        return physics
+    return msgspec.structs.replace(physics, refined=refined)
 
 
 def shipped_provenance(group: str) -> Provenance | None:

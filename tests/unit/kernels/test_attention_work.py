@@ -86,3 +86,18 @@ def test_counts_beyond_64_bits_stay_exact() -> None:
         head_dim=16,
     )
     assert useful(op, decode=False)[0] == 4 * 16 * size * size * (1 << 20)
+
+
+def test_queries_may_outnumber_keys_without_a_mask() -> None:
+    from silicast.kernels.attention_prefill import AttentionPrefill
+
+    sizes = {"batch": 8, "num_heads": 4, "num_kv_heads": 4, "head_dim": 64}
+    model = AttentionPrefill()
+
+    def op(q: int, kv: int, *, causal: bool = False) -> Op:
+        variant = Variant("fp16", flags=(("causal", causal),))
+        return Op.make("attention_prefill", variant, q_len=q, kv_len=kv, **sizes)
+
+    assert model.flops(op(196, 49)) == model.flops(op(49, 196)) == 4 * 8 * 4 * 196 * 49 * 64
+    assert model.compulsory_bytes(op(196, 49)) < model.compulsory_bytes(op(196, 196))
+    assert model.flops(op(196, 49, causal=True)) == model.flops(op(196, 196, causal=True))

@@ -1,0 +1,190 @@
+"""Constants that only whole models show, ``catalog/physics/whole_models.json``.
+
+    python -m lab.fit_whole_models
+
+Of GeForce boards no convolution in 16 bits was measured alone, nor rows of norms as short as image
+models have. What timm's models take shows them: half of the families give the constants, the other
+half is scored. Needs PyTorch and timm, which read the models.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from lab import fitting
+from lab.fitter import Body, Fitter
+from lab.fitting import F
+from silicast.composition.engine import find_engine
+from silicast.composition.machine import Machine
+from silicast.composition.program import predict_program
+from silicast.hardware.catalog import find_device
+from silicast.kernels.physics import WHOLE_MODELS, replaced
+from silicast.validation.scorecard.image_models import families, program_of
+from silicast.validation.scorecard.suites.vision import CAMPAIGNS, TIMES, Campaign, rows_of
+from silicast.workload.compiled import fused_graph
+from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.op import Op
+
+CHOSEN = "chosen_on"
+FAMILIES = ("conv2d", "layernorm", "gemm")
+"""Kernels whose constants are estimated."""
+PULL = 0.25
+"""A constant e times its start weighs as much as this share of one model's logarithm."""
+STARTS = {
+    "conv2d.tensor.share": 1.1, "conv2d.tensor.gather_share": 0.15, "conv2d.direct_share": 0.15,
+    "conv2d.tensor.narrow_taps_per_clock": 0.16, "conv2d.looped_share": 0.25,
+    "conv2d.looped_last_share": 0.1,
+    "conv2d.tensor.layout_share": 0.3, "streaming.layernorm.slot_s": 4.0,
+    "gemm.headroom_share": 0.3,
+}  # fmt: skip
+LEAST, MOST = 0.02, 20.0
+"""Of a start, the least and the most that is believed."""
+WHOLE_PIPE = {"conv2d.tensor.share": 1.25, "gemm.headroom_share": 1.0}
+"""The most that physics allows: all of the pipe's rate, the largest clock."""
+SAME = {"conv2d.headroom_share": "gemm.headroom_share"}
+"""Constants that are one."""
+UNKNOWN = {"conv2d.tensor.layout_share": 0.0}
+"""Architectures that nobody showed: what their kernels were measured with holds."""
+FALLBACK = {"blackwell-rtx": "ada"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A measured program: time outside the families that are estimated, and what is of them.
+
+    Attributes:
+        rest_s: of everything else.
+        ops: with how often each runs.
+    """
+
+    campaign: Campaign
+    measured_s: float
+    rest_s: float
+    ops: Mapping[Op, int]
+    half: str
+
+
+Rows = list[Program]
+
+
+def machine_of(campaign: Campaign) -> Machine:
+    """The board and the engine of a campaign."""
+    engine = find_engine("torch-compile" if campaign.compiled else "torch-eager")
+    return Machine(find_device(campaign.device), engine)
+
+
+def times_of(machine: Machine, ops: Sequence[Op]) -> F:
+    """Seconds of each op in a program of all of them."""
+    nodes = tuple(Node(f"op{number}", op) for number, op in enumerate(ops))
+    found = predict_program(machine, Graph("ops", (Block("forward", nodes),)))
+    seconds = np.zeros(len(ops))
+    for place, node in enumerate(found.model.graph.nodes):
+        seconds[int(node.name.removeprefix("op"))] = found.times.exposed_s[place, 0]
+    return seconds
+
+
+class WholeModels(Fitter[Rows]):
+    """What image models show of kernels that were not measured alone."""
+
+    group = WHOLE_MODELS
+    data = (TIMES,)
+    split = (
+        "families of timm in two halves (image_models.toml): the constants are of the first, "
+        "forward passes only"
+    )
+    notes = "log residuals of whole passes, soft absolute value; pulled to the start"
+
+    def rows(self, data: Path) -> Rows:
+        return [program for campaign in CAMPAIGNS if not campaign.training
+                for program in self._programs(data, campaign)]  # fmt: skip
+
+    def _programs(self, data: Path, campaign: Campaign) -> Rows:
+        machine, found = machine_of(campaign), []
+        for measured in rows_of(data, campaign):
+            graph = program_of(measured.run(campaign))
+            graph = fused_graph(graph) if campaign.compiled else graph
+            whole = predict_program(machine, graph)
+            own = [node.op for _, node in graph.nodes() if node.op.family in FAMILIES]
+            counts = Counter(own)
+            inside = float(times_of(machine, list(counts)) @ np.array([*counts.values()]))
+            rest = whole.total.latency_s.estimate - inside
+            seconds = measured.row["step_time_ms"] / 1e3
+            found.append(Program(campaign, seconds, rest, counts, measured.half))
+        return found
+
+    def fit(self, rows: Rows) -> Body:
+        """One set of constants for each architecture."""
+        boards = {find_device(program.campaign.device).architecture: "" for program in rows}
+        own = {}
+        for architecture in boards:
+            known = [
+                program
+                for program in rows
+                if program.half == CHOSEN
+                and find_device(program.campaign.device).architecture == architecture
+            ]
+            own[architecture] = self._fitted(architecture, known)
+        return fitting.body(UNKNOWN, own, FALLBACK)
+
+    def _fitted(self, architecture: str, rows: Rows) -> dict[str, float]:
+        starts = np.array([*STARTS.values()])
+
+        most = np.log([min(MOST, WHOLE_PIPE.get(n, np.inf) / s) for n, s in STARTS.items()])
+
+        def constants(x: F) -> dict[str, float]:
+            found = dict(zip(STARTS, (starts * np.exp(x)).tolist(), strict=True))
+            return found | {name: found[other] for name, other in SAME.items()}
+
+        def residuals(x: F) -> F:
+            with replaced({WHOLE_MODELS: of({architecture: constants(x)})}):
+                log = np.log(predicted(rows) / np.array([row.measured_s for row in rows]))
+            return np.concatenate([log, PULL * x])
+
+        found = least_squares(
+            residuals, np.zeros(len(starts)), bounds=(np.log(LEAST), most),
+            loss="soft_l1", f_scale=0.05, diff_step=0.02, max_nfev=8,
+        )  # fmt: skip
+        print(architecture, constants(found.x), flush=True)
+        return constants(found.x)
+
+    def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
+        scores = {}
+        with replaced({WHOLE_MODELS: of(body["architectures"])}):
+            for campaign in dict.fromkeys(row.campaign for row in rows):
+                for half in families():
+                    some = [row for row in rows if (row.campaign, row.half) == (campaign, half)]
+                    measured = np.array([row.measured_s for row in some])
+                    off = np.abs(predicted(some) / measured - 1.0)
+                    scores[f"{campaign.metric}/{half} mean_ape"] = round(100 * float(off.mean()), 1)
+        print(scores)
+        return scores
+
+
+def of(architectures: Mapping[str, Mapping[str, float]]) -> Any:
+    """A file of constants with these."""
+    own = {name: dict(table) for name, table in architectures.items()}
+    return fitting.physics(fitting.card("", [], ""), UNKNOWN, own, FALLBACK)
+
+
+def predicted(rows: Rows) -> F:
+    """Seconds of each program under the constants in use."""
+    found = np.zeros(len(rows))
+    for campaign in dict.fromkeys(row.campaign for row in rows):
+        places = [place for place, row in enumerate(rows) if row.campaign is campaign]
+        ops = list(dict.fromkeys(op for place in places for op in rows[place].ops))
+        times = dict(zip(ops, times_of(machine_of(campaign), ops), strict=True))
+        for place in places:
+            own = sum(times[op] * count for op, count in rows[place].ops.items())
+            found[place] = rows[place].rest_s + own
+    return found
+
+
+if __name__ == "__main__":
+    WholeModels().run()
