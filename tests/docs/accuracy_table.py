@@ -47,6 +47,7 @@ CHOSEN = {
     "training": ("dense_step_time_s", "experts_step_time_s"),
     "training-memory": ("memory_gb",),
     "backward": ("attention_us", "norm_us"),
+    "liger": ("forward_us", "backward_us", "memory_mib"),
     "collectives-multinode": ("between_us",),
     "gemm": ("bf16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_scaled_mm_us"),
     "attention-prefill": ("latency_us",),

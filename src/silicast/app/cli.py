@@ -34,7 +34,7 @@ PREDICT = (
     "kernel", "run", "batch",
 )  # fmt: skip
 CATALOG = (
-    "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
+    "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate", "design",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

@@ -128,8 +128,71 @@ class TrainLosses:
         return found
 
 
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainHost:
+    """What the host does beside the devices: it holds states for them, loads batches, writes.
+
+    Attributes:
+        offload_optimizer: share of the optimizer's states that the host's memory holds, 0 to 1.
+        offload_activations: of what is kept for the backward pass.
+        offload_weights: of the weights.
+        offload_update: by whom weights are updated whose states the host holds: host or device.
+        loader_tokens_per_s: of all data loaders together, while the step before runs.
+        storage_gb_per_s: at which checkpoints are written, of all devices together.
+        checkpoint_every: steps between two checkpoints; left out, the best with --mtbf-hours.
+        checkpoint_async: they are written beside the steps that follow, from copies in
+            the memory of the host.
+    """
+
+    offload_optimizer: float | None = None
+    offload_activations: float | None = None
+    offload_weights: float | None = None
+    offload_update: str | None = None
+    loader_tokens_per_s: float | None = None
+    storage_gb_per_s: float | None = None
+    checkpoint_every: int | None = None
+    checkpoint_async: bool | None = None
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Of a scenario's workload.
+
+        >>> TrainHost(offload_optimizer=1.0, loader_tokens_per_s=1e6).tables
+        {'offload': {'optimizer': 1.0}, 'data_loading': {'tokens_per_s': 1000000.0}}
+
+        Raises:
+            SilicastError: a flag is given without the one that it needs.
+        """
+        tables: dict[str, dict[str, Any]] = {
+            "offload": {
+                "optimizer": self.offload_optimizer, "activations": self.offload_activations,
+                "weights": self.offload_weights, "update": self.offload_update,
+            },
+            "data_loading": {"tokens_per_s": self.loader_tokens_per_s},
+            "checkpoint": {
+                "storage_gb_per_s": self.storage_gb_per_s, "interval_steps": self.checkpoint_every,
+                "asynchronous": self.checkpoint_async,
+            },
+        }  # fmt: skip
+        found = {
+            name: {field: value for field, value in table.items() if value is not None}
+            for name, table in tables.items()
+        }
+        if found["checkpoint"] and self.storage_gb_per_s is None:
+            raise SilicastError(
+                "is missing: nothing else says how long a checkpoint takes",
+                field="--storage-gb-per-s",
+            )
+        return {name: table for name, table in found.items() if table}
+
+
 def training_scenario(
-    asked: TrainFlags, degrees: TrainDegrees, losses: TrainLosses | None = None
+    asked: TrainFlags,
+    degrees: TrainDegrees,
+    losses: TrainLosses | None = None,
+    host: TrainHost | None = None,
 ) -> dict[str, Any]:
     """The scenario that the flags stand for: task ``training`` with degrees, else ``plan``.
 
@@ -149,7 +212,8 @@ def training_scenario(
         "micro_batch": asked.micro_batch, "optimizer": asked.optimizer,
         "recompute": degrees.recompute,
     }  # fmt: skip
-    work = {name: value for name, value in given.items() if value is not None}
+    work: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    work |= host.tables if host else {}
     cluster: dict[str, Any] = {"gpus": asked.gpus, **(losses.tables if losses else {})}
     if asked.network is not None:
         cluster["inter_node"] = asked.network

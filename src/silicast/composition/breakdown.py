@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.assumed_structure import structure_remark
 from silicast.composition.clock import not_held
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import DIRECTIONS
@@ -309,7 +310,7 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     found = dict.fromkeys(text for text in said if text)
     return (
         *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
-        *_network_warnings(model), *model.caveats,
+        *_network_warnings(model), *model.caveats, *([structure_remark()] if model.assumed else ()),
     )  # fmt: skip
 
 

@@ -105,6 +105,10 @@ class ParallelTable(_Strict, frozen=True):
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
         dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
+        host_link_share, host_memory_share: of the peak rates of the link to the host and of the
+            host's memory, what copies and an update by the CPU reach. Judged: PCIe carries 80 to
+            90 % of its peak beside its headers; CPU-Adam of ZeRO-Offload (arXiv 2101.06840, table
+            4: 0.22 to 0.26 s for 10^9 parameters) moves 30 bytes a parameter at half of 256 GB/s.
     """
 
     dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
@@ -115,6 +119,29 @@ class ParallelTable(_Strict, frozen=True):
     extra_layers: ExtraLayers = "before_last"
     expert_copies: int = 0
     expert_places: int = 0
+    host_link_share: float = 0.85
+    host_memory_share: float = 0.5
+
+
+class ExpertTable(_Strict, frozen=True):
+    """What a training engine launches around the experts of a layer, beside the kernels that move
+    its tokens: all zero = nothing.
+
+    Attributes:
+        routing: small kernels of a forward pass that choose experts and count their tokens, each
+            over one number a token and expert.
+        routing_back: likewise of a backward pass.
+        waits: how often the host reads a result of these before it goes on, in a forward pass.
+        products: launches of one product of one expert, where a library runs them one after the
+            other; 0 = all experts are one kernel.
+        quantized_products: likewise where the product is in less than 16 bits.
+    """
+
+    routing: int = 0
+    routing_back: int = 0
+    waits: int = 0
+    products: int = 0
+    quantized_products: int = 0
 
 
 class FusionTable(_Strict, frozen=True):
@@ -288,6 +315,7 @@ class Engine(_Strict, frozen=True):
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
         serving: how it schedules requests; None = it serves none.
+        experts: what training launches around them.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
@@ -314,6 +342,7 @@ class Engine(_Strict, frozen=True):
     kernels: EngineKernels = EngineKernels()
     parallel: ParallelTable = ParallelTable()
     serving: ServingTable | None = None
+    experts: ExpertTable = ExpertTable()
     fusion: FusionTable = FusionTable()
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}

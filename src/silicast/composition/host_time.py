@@ -143,7 +143,7 @@ class HostLaunches:
             each_us = np.where(runs, host.between_us or host.dispatch_us, 0.0)
         elif host.backward_us:
             each_us = np.where(runs & (graph.direction == _BACKWARD), host.backward_us, each_us)
-        each_us = each_us[order]
+        each_us = (each_us * graph.launches)[order]
         if launch == "graph" and not machine.in_line:
             each_us = np.zeros(len(order))
         elif launch == "piecewise" and not machine.in_line:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
+from silicast.composition.host_copies import HOST_COPY, RESOURCE
 from silicast.composition.pipes import Resources
 from silicast.composition.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
@@ -114,7 +115,8 @@ class Call:
     def bound_by(self) -> list[str]:
         """The resource that sets the bound of each evaluated size."""
         if not isinstance(self.times, KernelTimes):
-            return self.times.bound_by()
+            of_host = RESOURCE.get(self.group.family)
+            return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
         each = [
@@ -165,6 +167,12 @@ class NodeTimes:
         if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where], self._network[where] = call.links
+            if call.batch is not None:  # of the host: copy engines and the CPU take no cores
+                self._fill[where] = 0.0
+                if call.group.family == HOST_COPY:
+                    self.dram_bytes[where] = call.spread(
+                        np.asarray(call.batch.dims["bytes"], dtype=np.float64)
+                    )
             return
         if call.group.family in EXCHANGES:  # as a collective, and over the same links
             self._fill[where] = load_physics("composition").default["collective_cores"]

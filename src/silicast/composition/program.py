@@ -13,6 +13,7 @@ from silicast.composition.activation_memory import ProgramMemory, fragmentation_
 from silicast.composition.breakdown import Breakdown, Coverage
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import DIRECTIONS
+from silicast.composition.host_copies import OF_HOST
 from silicast.composition.machine import Machine
 from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.composition.states import BatchStates
@@ -171,7 +172,7 @@ def predict_pass(
 def _check_sizes(node: StageNode, model: StepModel) -> None:
     """Raises SilicastError unless the node's operation has a model that takes its sizes."""
     op, device = node.op, model.machine.device
-    if op.family in COLLECTIVES:
+    if op.family in COLLECTIVES | OF_HOST:
         return
     implementation = implementation_for(op.family, device.execution_model)
     where = f"node {node.name!r} of {model.graph.name}"

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.composition.engine import ExpertTable
 from silicast.composition.engine_lowering import engine_graph
 from silicast.composition.executions import DIRECTIONS, Executions, Kernel
 from silicast.composition.fusion import Region, regions_of, saved_launches
 from silicast.composition.machine import Machine
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graph import Direction, Graph
 from silicast.workload.op import HOST_WAITS, Op
@@ -58,6 +60,8 @@ class StageNode:
 
 SEND = "stage_send"
 """Start of the name of a block whose nodes pass results to a neighbouring stage."""
+PRODUCTS = 2
+"""Of an expert: up (with the gate) and down."""
 _BETWEEN_PIECES = frozenset(("kv_copy", "gdn", "kda", "mamba2"))
 """Token mixers without lengths of sequences, and what writes the cache."""
 
@@ -90,6 +94,7 @@ class StageGraph:
         experts: bool = False,
     ) -> None:
         self.name, self.plan, self.stages = graph.name, plan, plan.pp
+        self._experts = machine.engine.experts
         self.graph = engine_graph(graph, machine, plan)
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions = Executions(self._segments)
@@ -146,6 +151,11 @@ class StageGraph:
         return np.array([node.op.variant.flag(HOST_WAITS) for node in self.nodes], dtype=bool)
 
     @cached_property
+    def launches(self) -> F64:
+        """Launches of each node, shape (nodes,): one, or those of each expert that is held."""
+        return np.array([_launches(node.op, self._experts) for node in self.nodes])
+
+    @cached_property
     def between_pieces(self) -> NDArray[np.bool_]:
         """Whether each node is launched between the pieces of a pass whose graphs are piecewise:
         attention, and what writes the cache; shape (nodes,).
@@ -180,6 +190,17 @@ def _leaves_node(kernel: Kernel, machine: Machine, plan: Plan) -> bool:
     links, ranks = machine.links, plan.tp * plan.attention_dp
     boundary = kernel.stage + (kernel.block.direction == "forward")
     return ranks * boundary % max(links.domain, links.gpus_per_node) == 0
+
+
+def _launches(op: Op, table: ExpertTable) -> float:
+    if op.family != "moe" or not table.products:
+        return 1.0
+    experts, ep = op.dim("experts"), op.dim("ep")
+    assert isinstance(experts, int), op
+    assert isinstance(ep, int), op
+    narrow = BITS[RECIPES[op.variant.dtype].activations] < BITS["bf16"]
+    each = table.quantized_products if narrow else table.products
+    return float(PRODUCTS * max(experts // ep, 1) * each)
 
 
 def _is_between(op: Op) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
+from silicast.composition.host_copies import OF_HOST, host_times
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
 from silicast.composition.node_times import Call, NodeGroup, NodeTimes
@@ -36,6 +37,8 @@ from silicast.workload.symbols import (
     TOKENS,
     phase_of,
 )
+
+TRANSFERS = COLLECTIVES | OF_HOST
 
 
 @final
@@ -148,10 +151,11 @@ class Timer:
         return found
 
     def slowed(self, call: Call, device: Device) -> Call:
-        """A call at the boost clock, at the clock of ``device``; collectives do not change."""
-        if call.batch is None:
+        """A call at the boost clock, at the clock of ``device``; what links and
+        hosts do does not change.
+        """
+        if call.batch is None or not isinstance(call.times, KernelTimes):
             return call
-        assert isinstance(call.times, KernelTimes)
         slow = self._model(call.batch.family, device).times(call.batch, device)
         return replace(call, times=_slowed(call.times, slow))
 
@@ -266,7 +270,7 @@ class Timer:
             batch = OpBatch.of([op for op in ops for _ in range(count)])
         else:
             sizes: dict[str, Any] = dict(columns(ops, symbols, count))
-            one = len(ops) == count == 1 and group.family not in COLLECTIVES
+            one = len(ops) == count == 1 and group.family not in TRANSFERS
             if one:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
             batch = OpBatch(group.family, group.variant, sizes, numbers=one)
@@ -283,6 +287,9 @@ class Timer:
             )
             taken = link_shares(links)
             return Call(group, members, places, rows, rows, count, None, found, taken)
+        if group.family in OF_HOST:
+            moved = host_times(batch, self.machine)
+            return Call(group, members, places, rows, rows, count, batch, moved, (0.0, 0.0))
         times = self._timed(batch, device)
         return Call(group, members, places, rows, rows, count, batch, times)
 

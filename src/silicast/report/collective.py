@@ -228,15 +228,18 @@ def astra_report(
         answers: to sizes as nccl-tests counts them.
     """
     columns = {"size": "right", "ASTRA-sim": "right", "without contention": "right"}
+    if peers[0].aware_ns is None:
+        del columns["ASTRA-sim"]
     if answers:
         columns |= {"Silicast": "right", "90 % interval": "right", "ASTRA-sim to it": "right"}
     rows = []
     for peer in peers:
-        row = [bytes_text(peer.size), f"{peer.aware_ns:,} ns", f"{peer.unaware_ns:,} ns"]
+        times = [each for each in (peer.aware_ns, peer.unaware_ns) if each is not None]
+        row = [bytes_text(peer.size), *(f"{each:,} ns" for each in times)]
         if peer.whole_size in answers:
             belief = answers[peer.whole_size]["metrics"]["latency_us"]
             shown = Shown("latency_us", belief)
-            ratio = peer.aware_ns * 1e-3 / float(belief["estimate"])
+            ratio = times[0] * 1e-3 / float(belief["estimate"])
             row += [shown.value, shown.interval, f"{rounded(ratio)} x"]
         rows.append(row)
     said = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])

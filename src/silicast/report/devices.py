@@ -86,10 +86,13 @@ def device_card(device: Device) -> RenderableType:
         kind += ", reduces in the switch" if link.multicast else ""
         speed = f"{link.bandwidth_bytes_per_s / 1e9:,.0f} GB/s a direction{kind}"
         add(name.replace("_", " "), speed, f"links.{name}.bandwidth_gb_per_s")
-    if device.power_cap_w is not None:
-        add("power cap", f"{device.power_cap_w:.0f} W", "power.cap_w")
-    if device.idle_power_w is not None:
-        add("idle power", f"{device.idle_power_w:.0f} W", "power.idle_w")
+    for name, watts, field in (
+        ("power cap", device.power_cap_w, "power.cap_w"),
+        ("least power cap", device.least_power_cap_w, "power.least_w"),
+        ("idle power", device.idle_power_w, "power.idle_w"),
+    ):
+        if watts is not None:
+            add(name, f"{watts:.0f} W", field)
     add("a node holds", f"{device.default_gpus_per_node}", "default_gpus_per_node")
     table.add("not published", ", ".join(device.unknowns) or "–", "stand-ins: predictions widen")
     table.add("other names", ", ".join(device.aliases) or "–")

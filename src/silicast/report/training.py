@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -101,6 +102,18 @@ def tokens_of(text: str) -> float:
     return float(found[1]) * _SCALES[found[2].upper()]
 
 
+def check_run(tokens: str | None, price: float | None) -> None:
+    """Raises SilicastError unless a whole run's tokens and price can be read."""
+    if tokens is not None:
+        tokens_of(tokens)
+    if price is None:
+        return
+    if tokens is None:
+        raise SilicastError("is missing: a price means nothing without it", field="--tokens")
+    if not 0.0 <= price < math.inf:
+        raise SilicastError(f"expected a price from 0 on, found {price:g}", field="--price")
+
+
 def whole_run(answer: Mapping[str, Any], tokens: float, price: float | None) -> str:
     """Days, device hours and cost of a whole run."""
     gpus = int(answer["why"]["deployment"]["devices"])
@@ -122,6 +135,8 @@ def _rates(metrics: Mapping[str, Any], gpus: int) -> tuple[dict[str, float], str
     names = ("estimate", "p05", "p95")
     if found := metrics.get("tokens_per_s_with_failures"):
         return {name: float(found[name]) for name in names}, "with failures"
+    if found := metrics.get("tokens_per_s_with_checkpoints"):
+        return {name: float(found[name]) for name in names}, "with checkpoints, without failures"
     rate, slowed = metrics["tokens_per_s_per_gpu"], metrics.get("step_time_slowed_s")
     if slowed is None:
         return {name: float(rate[name]) * gpus for name in names}, "without failures"

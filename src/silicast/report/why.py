@@ -13,8 +13,10 @@ from silicast.report.tables import listing
 BOUND_WORDS = {
     "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes",
     "xu": "special-function pipes", "dram": "memory bandwidth", "l2": "L2 bandwidth",
-    "smem": "shared memory", "link": "links between devices", "launch": "kernel launch",
-    "host": "the host", "latency": "short kernels' latency", "clock": "clock below the largest",
+    "smem": "shared memory", "link": "links between devices",
+    "host_link": "the link to the host", "host_memory": "the host's memory",
+    "launch": "kernel launch", "host": "the host", "latency": "short kernels' latency",
+    "clock": "clock below the largest",
     "inefficiency": "latency and inefficiency",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""

@@ -199,7 +199,11 @@ def _graph(w: GraphWorkload, field: str) -> None:
     if w.optimizer is not None:
         _known(w.optimizer, OPTIMIZERS, f"{field}.optimizer")
     if w.graph is not None:
-        return  # which sizes it leaves open, the file says
+        for name in ("batch", "seq_len"):
+            if name in w.sizes and getattr(w, name) is not None:
+                raise SilicastError("is given twice", field=f"{field}.sizes.{name}")
+        return  # which sizes it leaves open, the program says
+    require(not w.sizes, "a model's sizes are batch and seq_len", f"{field}.sizes")
     for name in ("batch", "seq_len"):
         if getattr(w, name) is None:
             raise SilicastError(

@@ -89,12 +89,13 @@ class Peer:
 
     Attributes:
         size: bytes as ASTRA-sim counts them; whole_size: as nccl-tests and Silicast do.
-        aware_ns, unaware_ns: with and without waiting for links.
+        aware_ns, unaware_ns: with and without waiting for links; None = the network has more
+            dimensions than ASTRA-sim counts that in.
     """
 
     size: int
     whole_size: int
-    aware_ns: int
+    aware_ns: int | None
     unaware_ns: int
 
 
@@ -107,12 +108,14 @@ def astra_points(
         SilicastError: a file that cannot be read, or what it describes not be reproduced.
     """
     from silicast.communication.astra.files import read_network, read_system
-    from silicast.communication.astra.times import astra_time, whole_bytes
+    from silicast.communication.astra.times import astra_time, backends_of, whole_bytes
 
     joined, layer = read_network(network), read_system(system)
+    aware = "aware" in backends_of(joined)
     found = [
         Peer(
-            size, whole_bytes(op, size, joined.npus), astra_time(op, size, joined, layer),
+            size, whole_bytes(op, size, joined.npus),
+            astra_time(op, size, joined, layer) if aware else None,
             astra_time(op, size, joined, layer, "unaware"),
         )
         for size in sizes

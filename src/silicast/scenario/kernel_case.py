@@ -9,6 +9,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
+from silicast.scenario.kernel_tables._providers import DIRECTION, as_provided
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
@@ -82,6 +83,7 @@ class _Reader:
                 words[key] = self._dtype(key)
         lowered = Lowering(self.table, dims, flags, words)
         self.spec.lower(lowered)
+        direction = str(lowered.words.pop(DIRECTION, ""))
         variant = Variant(
             dtype=self._dtype("dtype", self._default_dtype()),
             kv_dtype=str(lowered.words.pop("kv_dtype", "")),
@@ -92,7 +94,7 @@ class _Reader:
             cache=self._choice("cache", CACHES),
             flags=tuple(sorted(lowered.flags.items())),
         )
-        op = Op.make(self.name, variant, **lowered.dims)
+        op = as_provided(Op.make(self.name, variant, **lowered.dims), direction)
         board = self._choice("board", BOARDS)
         return KernelCase(op, lowered.words, tuple(lowered.warnings), board)
 

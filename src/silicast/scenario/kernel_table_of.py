@@ -9,6 +9,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError, unsupported
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.kernel_ops import OPS
+from silicast.scenario.kernel_tables._providers import DIRECTION, as_stated
 from silicast.scenario.kernel_tables.products import quantizes
 from silicast.scenario.kernel_tables.streams import KINDS
 from silicast.scenario.kernel_tables.training import OPTIMIZERS
@@ -35,6 +36,7 @@ def kernel_table_of(op: Op) -> Columns:
     unknown = [name for name, dim in op.dims if isinstance(dim, (str, Affine))]
     if unknown:
         raise SilicastError("is a size that only the batch knows", field=unknown[0])
+    whole, (op, direction) = op, as_stated(op)
     if op.family not in OPS:
         raise _unsupported(op, "no kernel table has this op")
     parts = _Parts(op)
@@ -51,14 +53,17 @@ def kernel_table_of(op: Op) -> Columns:
         "launch": variant.launch, "cache": variant.cache,
     }  # fmt: skip
     found |= {name: value for name, value in stated.items() if value}
-    if _core(kernel_case(found).op) != _core(op):
+    if direction:
+        found[DIRECTION] = direction
+    if _core(kernel_case(found).op) != _core(whole):
         raise _unsupported(op, "its table means another op")
     return found
 
 
 def _core(op: Op) -> tuple[object, ...]:
     """The op without sizes and flags that have their default values."""
-    usual = {name: default for name, (_, default) in OPS[op.family].optional.items()}
+    spec = OPS[as_stated(op)[0].family]
+    usual = {name: default for name, (_, default) in spec.optional.items()}
     stated = dict(op.dims)
     dims = {
         name: dim

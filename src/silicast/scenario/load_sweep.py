@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
+from silicast.scenario.series import series
 from silicast.scenario.set_fields import with_fields
 from silicast.serving.knee import knee_of
 from silicast.serving.objective import Objective
@@ -55,12 +56,7 @@ class Loads:
         what, equals, words = (part.strip() for part in text.partition("="))
         if not equals or what not in FIELDS:
             raise _wrong(f"expected rate= or concurrency=, found {text[:60]!r}")
-        values: list[float] = []
-        for word in words.split(","):
-            first, dots, last = word.partition("..")
-            values.append(_number(first, what))
-            if dots:
-                values += _going_on(values, _number(last, what))
+        values = series(words, lambda text: _number(text, what), MOST, _wrong)
         if values != sorted(set(values)):
             raise _wrong(f"{words[:60]!r}: loads must grow", "from the smallest to the largest")
         if len(values) > MOST:
@@ -149,26 +145,6 @@ def _number(text: str, what: str) -> float:
     if what == "concurrency" and value != int(value):
         raise _wrong(f"{text[:40]!r} is not a whole number of clients")
     return value
-
-
-def _going_on(values: Sequence[float], last: float) -> list[float]:
-    """Values after the given ones up to ``last``, which is one of them."""
-    now = values[-1]
-    if last <= now:
-        raise _wrong(f"{now:g}..{last:g} does not grow")
-    step, ratio = 1.0, 0.0
-    if len(values) > 1:
-        step = now - values[-2]
-        # three values, or a doubling, tell a ratio from a difference
-        if len(values) > 2 and math.isclose(now * values[-3], values[-2] ** 2):
-            ratio = now / values[-2]
-    found: list[float] = []
-    while len(found) <= MOST:
-        now = now * ratio if ratio > 1.0 else now + step
-        if now >= last * (1.0 - 1e-9):
-            break
-        found.append(round(now, 9))
-    return [*found, last]
 
 
 def _wrong(message: str, hint: str = EXAMPLE) -> SilicastError:

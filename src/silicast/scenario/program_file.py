@@ -1,4 +1,6 @@
-"""A program in a file (op graph, ONNX, exported PyTorch) in the mode that a workload asks for."""
+"""A program in the mode that a workload asks for: in a file (op graph, ONNX, exported PyTorch), or
+a package's model by name.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,17 @@ from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.kernels.optimizer import optimizer_bytes
 from silicast.scenario.decode import Scenario
+from silicast.scenario.schema import PrecisionTable
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.backward import Training, training_graph
 from silicast.workload.chakra.files import is_chakra
 from silicast.workload.compiled import fused_graph
 from silicast.workload.front_ends import read_program, suffixes
+from silicast.workload.front_ends.packages import is_packaged, packaged_graph
 from silicast.workload.graph import Block, Graph, Node, parameter_bytes_of
 from silicast.workload.op import Op, Variant
-from silicast.workload.op_graph import read_op_graph
+from silicast.workload.op_graph import graph_of_file, read_graph_file
 
 OP_GRAPH = ".json"
 
@@ -31,10 +35,12 @@ class ProgramFile(msgspec.Struct, frozen=True):
 
     Attributes:
         state_bytes: of gradients, and of what an optimizer keeps.
+        said: what was assumed of it.
     """
 
     graph: Graph
     state_bytes: tuple[int, int] = (0, 0)
+    said: tuple[str, ...] = ()
 
 
 def is_execution_trace(scenario: Scenario) -> bool:
@@ -43,7 +49,7 @@ def is_execution_trace(scenario: Scenario) -> bool:
     if not isinstance(work, GraphWorkload) or work.graph is None:
         return False
     path = scenario.folder / work.graph
-    if path.suffix.casefold() in (OP_GRAPH, *suffixes()):
+    if is_packaged(work.graph) or path.suffix.casefold() in (OP_GRAPH, *suffixes()):
         return False
     try:
         return is_chakra(path)
@@ -62,30 +68,60 @@ def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
     """
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
-    for name in ("model", "precision"):
+    packaged = is_packaged(str(work.graph))
+    for name in ("model",) if packaged else ("model", "precision"):
         if getattr(scenario.raw, name) is not None:
             raise SilicastError(
-                "a program in a file is given as well",
+                "a program is given as well"
+                if packaged
+                else "a program in a file is given as well",
                 field=name,
                 hint="its nodes say what runs in which format: leave this out, or workload.graph",
             )
-    graph, states = _in_mode(_read(scenario, work), work), (0, 0)
+    read, said = _packaged(scenario, work) if packaged else _read(scenario, work)
+    graph, states = _in_mode(read, work), (0, 0)
     if graph.phase == "training":
         graph, states = _trained(graph, work.optimizer)
-    return ProgramFile(fused_graph(graph) if compiles else graph, states)
+    return ProgramFile(fused_graph(graph) if compiles else graph, states, (said,) if said else ())
 
 
-def _read(scenario: Scenario, work: GraphWorkload) -> Graph:
+def _sizes(work: GraphWorkload) -> Mapping[str, int]:
+    """Sizes that a program leaves open, by name."""
+    usual = {"batch": work.batch, "seq_len": work.seq_len}
+    return {name: value for name, value in usual.items() if value is not None} | work.sizes
+
+
+def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
+    """A package's model in the format of the scenario's precision, and what was assumed of it."""
+    precision = scenario.raw.precision
+    recipe = precision.recipe if precision is not None else None
+    if precision is not None and precision != PrecisionTable(recipe=recipe):
+        raise SilicastError(
+            "a program's weights, activations and products have one format",
+            field="precision", hint='recipe = "bf16", fp16, fp32 or tf32',
+        )  # fmt: skip
+    try:
+        return packaged_graph(
+            str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
+        )
+    except SilicastError as error:
+        raise error.at("workload.graph") from None
+
+
+def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
+    """A file's program, and what was assumed of it."""
     path = scenario.folder / str(work.graph)
-    sizes = {"batch": work.batch, "seq_len": work.seq_len}
-    given: Mapping[str, int] = {name: value for name, value in sizes.items() if value is not None}
+    given = _sizes(work)
     try:
         if path.suffix.casefold() == OP_GRAPH:
-            return read_op_graph(path, given)
-        return read_program(path, given, training=work.mode == "training")
+            file = read_graph_file(path)
+            said = (each.remark(name, given[name])
+                    for name, each in file.open_sizes.items() if name in given)  # fmt: skip
+            return graph_of_file(file, path.stem, given), "; ".join(x for x in said if x)
+        return read_program(path, given, training=work.mode == "training"), ""
     except SilicastError as error:
         field = f"workload.graph:{error.field}" if error.field else "workload.graph"
-        raise error.located(field) from None
+        raise error.located(field, error.file or str(path)) from None
 
 
 def _in_mode(graph: Graph, work: GraphWorkload) -> Graph:

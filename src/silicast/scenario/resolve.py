@@ -54,6 +54,10 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
         raise _placed(error, field) from None
 
 
+POWER_CHOSEN = (
+    "{}: taken at its largest power, {:g} W; makers of systems set {:g} W and more: state "
+    "limits.power_w"
+)
 POWER_NOT_MODELLED = "limits.power_w is not modelled on this device: its own clock is assumed"
 
 
@@ -91,12 +95,18 @@ def limited(device: Device, limits: LimitsTable) -> Device:
 
 
 def limit_warnings(scenario: Scenario) -> list[str]:
-    """Limits that change nothing because the device stays below them by itself."""
+    """Limits that change nothing because the device stays below them by itself, and a limit that
+    is the choice of whoever built the system and was not stated.
+    """
     raw = scenario.raw
     said: list[str] = []
-    if raw.device is None or raw.limits == LimitsTable():
+    if raw.device is None:
         return said
     device, limits = find_any_device(raw.device, scenario.folder), raw.limits
+    if limits.power_w is None and device.least_power_cap_w is not None:
+        said.append(
+            POWER_CHOSEN.format(device.name, device.power_cap_w or 0.0, device.least_power_cap_w)
+        )
     if limits.power_w is not None and above_power(device, limits):
         said.append(
             f"limits.power_w = {limits.power_w:g} changes nothing: the board's own limit is "
@@ -217,7 +227,9 @@ def host_of(scenario: Scenario) -> Host | None:
             "against the reference host",
         )  # fmt: skip
     found = catalog_host(table.cpu, table.factor)
-    return found if table.memory_gb is None else replace(found, memory_gb=table.memory_gb)
+    names = ("memory_gb", "memory_gb_per_s", "link_gb_per_s")
+    stated = {name: getattr(table, name) for name in names}
+    return replace(found, **{name: value for name, value in stated.items() if value is not None})
 
 
 def cluster_of(scenario: Scenario, device: Device) -> Cluster:

@@ -73,12 +73,15 @@ class ClusterTable(Table, frozen=True):
 class HostTable(Table, frozen=True):
     """The host: ``factor`` is its single-thread speed against the reference host.
 
-    A ``cpu`` of the catalog has its own factor; a free name needs one. ``memory_gb`` is of a node.
+    A ``cpu`` of the catalog has its own factor; a free name needs one. ``memory_gb`` and its rate
+    ``memory_gb_per_s`` are of a node, ``link_gb_per_s`` is to each device, per direction.
     """
 
     cpu: Name = "reference"
     factor: Annotated[float, Meta(ge=0.01, le=100)] | None = None
     memory_gb: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    memory_gb_per_s: Positive | None = None
+    link_gb_per_s: Positive | None = None
 
 
 class LimitsTable(Table, frozen=True):

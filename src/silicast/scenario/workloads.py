@@ -17,6 +17,7 @@ from silicast.scenario.limits import (
     Name,
     NonNegative,
     Positive,
+    Size,
     TokenList,
     Tokens,
 )
@@ -38,12 +39,15 @@ class CollectiveWorkload(Table, frozen=True):
 
 
 class GraphWorkload(Table, frozen=True):
-    """A whole model once, or an op-graph file; training is forward and backward."""
+    """A whole model once, or a program: a file, or a package's model ("timm:resnet50") with
+    ``sizes`` by their names; training is forward and backward.
+    """
 
     mode: Literal["inference", "training"] = "inference"
     batch: Batch | None = None
     seq_len: Tokens | None = None
     graph: Name | None = None
+    sizes: dict[Name, Size] = msgspec.field(default_factory=dict)
     optimizer: Name | None = None
 
 
@@ -186,8 +190,45 @@ class ServingWorkload(Table, frozen=True):
     slo: SloTable | None = None
 
 
+class OffloadTable(Table, frozen=True):
+    """Shares that the host's memory holds of what a pass keeps (``activations``), of the
+    optimizer's states and of the weights; ``update``: by the host's CPU, or by the device, to which
+    states come and go.
+    """
+
+    activations: Fraction = 0.0
+    optimizer: Fraction = 0.0
+    weights: Fraction = 0.0
+    update: Literal["host", "device"] = "host"
+
+
+class LoadingTable(Table, frozen=True):
+    """The batches of a step: ``seconds_per_batch`` of a step's, or ``tokens_per_s`` of all loaders
+    together; ``overlap``: while the step before runs.
+    """
+
+    seconds_per_batch: NonNegative | None = None
+    tokens_per_s: Positive | None = None
+    overlap: bool = True
+
+
+class CheckpointTable(Table, frozen=True):
+    """Checkpoints: ``storage_gb_per_s`` of all ranks together; an interval in seconds of work or in
+    steps, else the best; ``asynchronous``: written beside the steps that follow.
+    """
+
+    storage_gb_per_s: Positive
+    interval_s: Positive | None = None
+    interval_steps: Count | None = None
+    asynchronous: bool = False
+
+
 class TrainingWorkload(Table, frozen=True):
-    """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least."""
+    """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least.
+
+    ``capacity_factor``: an expert takes so many times its even share of a rank's tokens, the rest
+    are dropped; ``pad_to_capacity``: it always computes as many.
+    """
 
     seq_len: Tokens
     global_batch: Batch
@@ -197,6 +238,11 @@ class TrainingWorkload(Table, frozen=True):
     optimizer: Name | None = None
     overlap: bool | list[Name] | dict[str, bool] | None = None
     routing: Name | Annotated[list[NonNegative], Meta(min_length=1)] | None = None
+    capacity_factor: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    pad_to_capacity: bool = False
+    offload: OffloadTable | None = None
+    data_loading: LoadingTable | None = None
+    checkpoint: CheckpointTable | None = None
 
 
 class SearchTable(Table, frozen=True):

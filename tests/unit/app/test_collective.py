@@ -92,6 +92,24 @@ def test_astra_sim_has_its_own_numbers(capsys: Capture) -> None:
     assert found["answer"] == alone
 
 
+def test_astra_sim_counts_no_contention_in_two_dimensions(tmp_path: Path, capsys: Capture) -> None:
+    network, system = tmp_path / "network.yml", tmp_path / "system.json"
+    network.write_text(
+        "topology: [ Ring, Switch ]\nnpus_count: [ 2, 4 ]\nbandwidth: [ 50, 25 ]\n"
+        "latency: [ 500, 1000 ]\n"
+    )
+    layer = (FOLDER / "system.json").read_text(encoding="utf-8")
+    system.write_text(layer.replace('["ring"]', '["ring", "ring"]'), encoding="utf-8")
+    asked = f"reduce_scatter --bytes 1MiB --astra-network {network} --astra-system {system}"
+    status, out, _ = run(asked, capsys)
+    assert status == 0
+    assert "reduce_scatter of 8 NPUs" in out
+    assert "without contention" in out
+    point = json.loads(run(f"{asked} --json", capsys)[1])["points"][0]
+    assert point["aware_ns"] is None
+    assert f"{point['unaware_ns']:,} ns" in out
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

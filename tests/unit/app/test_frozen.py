@@ -27,8 +27,10 @@ FROZEN = {
         "--model --device --gpus --seq-len --global-batch --micro-batch --engine --dtype "
         "--optimizer --network --gpus-per-node --tp --pp --dp --cp --ep --etp --zero "
         "--virtual-stages --schedule --recompute --mtbf-hours --checkpoint-s "
-        "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --tokens --price "
-        "--trace --calibration --strict --json"
+        "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --offload-optimizer "
+        "--offload-activations --offload-weights --offload-update --loader-tokens-per-s "
+        "--storage-gb-per-s --checkpoint-every --checkpoint-async --no-checkpoint-async "
+        "--tokens --price --trace --resume --calibration --strict --json"
     ),
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
@@ -46,12 +48,12 @@ FROZEN = {
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
-        "--device --batch --seq-len --training --optimizer --engine --attention --cuda-graph"
+        "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
         " --dtype --calibration --trace --chakra --strict --json"
     ),
     "run": "--calibration --trace --strict --json",
     "batch": "--output -o --calibration",
-    "trace": "--output -o --training --dtype --shape --weights",
+    "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
     "devices list": "--json",
     "devices search": "--json",
@@ -74,6 +76,9 @@ FROZEN = {
         "--device --output -o --skip-bad --keep-flagged --holdout --seed --show --advise --top "
         "--budget"
     ),
+    "design": "",
+    "design map": "--objective --effort --json",
+    "design explain": "--objective --effort --json",
 }
 
 

@@ -36,6 +36,14 @@ def failing():
 
 def odd():
     return 3
+
+
+def fixed(batch=8):
+    class Fixed(nn.Module):
+        def forward(self, x):
+            return x + torch.ones(8, 4)
+
+    return Fixed(), (torch.randn(batch, 4),)
 """
 
 
@@ -102,3 +110,46 @@ def test_what_cannot_be_traced(
 def test_sizes_are_whole_numbers(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "traced_program:mlp", "-o", "x.json", "--shape", "batch=many"]) == 2
     assert "batch = 'many' is not a whole number" in capsys.readouterr().err
+
+
+class TestOpenSizes:
+    """One trace for any batch and width."""
+
+    def test_a_factorys_parameters_stay_open(
+        self, program: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["trace", "traced_program:mlp", "-o", "mlp.graph.json", "--dynamic", "batch"]
+        assert main([*words, "--shape", "width=32"]) == 0
+        assert "open: batch, 1 upwards (4)" in capsys.readouterr().out
+        held = json.loads(Path("mlp.graph.json").read_text())
+        assert held["nodes"][0]["dims"] == {"batch": 1, "m": "batch", "n": 128, "k": 32}
+        assert held["nodes"][1]["dims"]["elements"] == "128*batch"
+
+    def test_a_curve_and_the_largest_that_fits(
+        self, program: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        main(["trace", "traced_program:mlp", "-o", "mlp.graph.json", "--dynamic", "batch"])
+        asked = ["graph", "mlp.graph.json", "--device", "rtx4090", "--set"]
+        capsys.readouterr()
+        assert main([*asked, "batch=1,2,4..64", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [point["batch"] for point in found["points"]] == [1, 2, 4, 8, 16, 32, 64]
+        largest = found["largest_that_fits"]
+        for value, fits in ((largest, True), (largest + 1, False)):
+            main([*asked, f"batch={value}", "--json"])
+            reply = json.loads(capsys.readouterr().out)
+            assert (reply["why"]["memory_gb"]["excess"] == 0) is fits
+
+    @pytest.mark.parametrize(
+        ("name", "dynamic", "said"),
+        [
+            ("traced_program:mlp", "depth", "'depth' has no usual value (--shape depth=8)"),
+            ("traced_program:fixed", "batch", "traced_program.py:30: batch: batch is fixed at 8"),
+        ],
+    )
+    def test_what_cannot_stay_open_is_named(
+        self, program: Path, capsys: pytest.CaptureFixture[str], name: str, dynamic: str, said: str
+    ) -> None:
+        assert main(["trace", name, "-o", "out.graph.json", "--dynamic", dynamic]) != 0
+        assert said in capsys.readouterr().err
+        assert not Path("out.graph.json").exists()

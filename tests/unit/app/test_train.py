@@ -6,7 +6,7 @@ import pytest
 
 from silicast.app.train_flags import TrainDegrees, TrainFlags, TrainLosses, training_scenario
 from silicast.core.errors import SilicastError
-from silicast.report.training import whole_run
+from silicast.report.training import check_run, whole_run
 
 ASKED = TrainFlags(model="Llama-3-8B", device="h100", gpus=8)
 
@@ -61,3 +61,17 @@ def test_a_run_takes_longer_with_slow_devices_and_failures() -> None:
     assert "4.00 days (90 %: 2.00 to 8.00) with failures" in text
     never = slowed | {"tokens_per_s_with_failures": of(0, 0, 0)}
     assert "never" in whole_run({"why": why, "metrics": never}, tokens, None)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "price", "flag"),
+    [("15T", -3.0, "--price"), ("15T", float("nan"), "--price"), (None, 2.0, "--tokens"),
+     ("0", None, "--tokens")],
+)  # fmt: skip
+def test_a_run_that_cannot_be_counted_is_refused_before_it_is_predicted(
+    tokens: str | None, price: float | None, flag: str
+) -> None:
+    with pytest.raises(SilicastError) as refused:
+        check_run(tokens, price)
+    assert refused.value.field == flag
+    check_run("300B", 0.0)

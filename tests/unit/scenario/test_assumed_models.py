@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from silicast.app.predict import print_reply
+from silicast.composition.assumed_structure import structure_factor
 from silicast.core.errors import SilicastError
 from silicast.scenario.api import predict
 from silicast.scenario.run import reply_to
@@ -31,6 +32,12 @@ def test_an_unknown_architecture_is_answered_with_wider_intervals() -> None:
         one, other = known.metrics[name], fancy.metrics[name]
         assert one.estimate == other.estimate
         assert other.p95 / other.p05 > 1.4 * one.p95 / one.p05
+    one, other = known.metrics["memory_gb"], fancy.metrics["memory_gb"]
+    assert one.estimate == other.estimate
+    assert other.p95 / one.p95 == pytest.approx(structure_factor())
+    assert one.p05 / other.p05 == pytest.approx(structure_factor())
+    assert any(f"a factor of {structure_factor():.2f}" in said for said in fancy.warnings)
+    assert not any("widened for it" in said for said in known.warnings)
     assert any("FancyForCausalLM" in said for said in fancy.warnings)
     assert any("gadgets" in said for said in fancy.warnings)
     assert not any("not every kernel was measured" in said for said in fancy.warnings)

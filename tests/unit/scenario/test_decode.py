@@ -180,7 +180,7 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (KERNEL, "device", "", "device", "expected text"),
         (KERNEL, "seed", -1, "seed", "found -1"),
         (KERNEL, "workload", None, "workload.kernel", "is missing"),
-        (KERNEL, "workload.kernel.op", "gem", "workload.kernel.op", "did you mean gemm?"),
+        (KERNEL, "workload.kernel.op", "gem", "workload.kernel.op", "did you mean gemm"),
         (KERNEL, "workload.kernel.mm", 3, "workload.kernel.mm", "did you mean m"),
         (KERNEL, "workload.kernel.m", 0, "workload.kernel.m", "expected 1 to"),
         (KERNEL, "workload.kernel.m", -5, "workload.kernel.m", "found -5"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import silicast
+from silicast.hardware.catalog import find_device
 
 SAID = "limits.power_w cannot be held: the slowest clock, 183 MHz, is assumed"
 PROMPTS: dict[str, Any] = {"batch": 4, "input_len": 1024, "output_len": 4}
@@ -61,3 +62,30 @@ def test_a_limit_on_the_clock_moves_the_slowest_one() -> None:
     for name in ("kernel", "graph"):
         found = silicast.predict(CASES[name], device="H100", limits=limits)
         assert any("the slowest clock, 100 MHz, is assumed" in line for line in found.warnings)
+
+
+@pytest.mark.parametrize("name", ["kernel", "engine"])
+def test_a_laptop_without_a_limit_says_which_one_is_taken(name: str) -> None:
+    chosen = "taken at its largest power, 150 W; makers of systems set 80 W and more"
+    for limits, times in (({}, 1), ({"limits": {"power_w": 100.0}}, 0)):
+        found = silicast.predict(CASES[name], device="RTX 4090 Laptop", **limits)
+        assert sum(chosen in line for line in found.warnings) == times
+
+
+@pytest.mark.parametrize("device", ["RTX 4090 Laptop", "RTX 4060 Laptop", "RTX 5070 Laptop"])
+def test_a_laptop_is_slower_toward_the_end_of_its_range(device: str) -> None:
+    board = find_device(device)
+    assert board.least_power_cap_w is not None
+    assert board.power_cap_w is not None
+    share = (board.power_cap_w - board.least_power_cap_w) / 4
+    limits = [board.least_power_cap_w + step * share for step in range(5)]
+    times = [
+        silicast.predict(CASES["kernel"], device=device, limits={"power_w": watts})
+        .metrics["latency_us"]
+        .estimate
+        for watts in limits
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.1 * times[-1]
+    whole = silicast.predict(CASES["kernel"], device=device).metrics["latency_us"]
+    assert whole.estimate == times[-1]

@@ -11,6 +11,7 @@ from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
+from silicast.workload.front_ends.packages import is_packaged
 from silicast.workload.models import model_from
 
 FILES = (".json", ".onnx", ".pt2", ".et")
@@ -23,6 +24,7 @@ def graph(
     device: str,
     batch: int | None = None,
     seq_len: int | None = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     training: Annotated[bool, Parameter(negative="")] = False,
     optimizer: str | None = None,
     engine: str | None = None,
@@ -39,16 +41,20 @@ def graph(
 
     Args:
         program: an op graph (.json), an ONNX model, an exported PyTorch program (.pt2), a Chakra
-            trace (a folder of prefix.RANK.et, folder/prefix, or one file), or a model.
+            trace (a folder of prefix.RANK.et, folder/prefix, or one file), a model of an installed
+            package (timm:resnet50, torchvision:, transformers:, diffusers:), or a model.
         device: catalog name, or path to a device file.
         batch: of a model, or the program's open size of that name.
         seq_len: tokens of a sequence, likewise.
+        set_: an open size of a program by its name, as batch=64; give it once for each of several.
+            Several values of one (batch=1,2,4..256) make a curve, with the largest that fits.
         training: forward and backward.
         optimizer: with the update of a program's weights by this rule.
         engine: torch-eager (default) or torch-compile.
         attention: of a model: math or fused.
         cuda_graph: the pass is captured once and replayed, without launches one by one.
-        dtype: format of a model's matrix products; left out, the checkpoint's.
+        dtype: format of a model's matrix products; left out, the checkpoint's. Of a package's
+            model, of all its weights and inputs; left out, as the package makes them (fp32).
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
@@ -58,13 +64,16 @@ def graph(
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
-    if not is_file:
+    if is_packaged(program):
+        workload = {"graph": program}
+    elif not is_file:
         _check_model(program)
         scenario["model"] = program
     if training:
         workload["mode"] = "training"
     given = {"batch": batch, "seq_len": seq_len, "optimizer": optimizer}
     workload |= {name: value for name, value in given.items() if value is not None}
+    several = _set_sizes(workload, set_ or [])
     scenario["workload"] = workload
     options = {"attention": attention} if attention is not None else {}
     if cuda_graph:
@@ -76,6 +85,12 @@ def graph(
     if dtype is not None:
         scenario["precision"] = {"recipe": dtype}
     scenario = with_calibrations(scenario, calibration)
+    if several:
+        if trace is not None or chakra is not None:
+            raise SilicastError("is of one size", field="--trace" if trace else "--chakra")
+        from silicast.app.size_curves import curve_shown
+
+        return curve_shown(scenario, *several, json=json, strict=strict)
     reply = predicted(scenario)
     if reply["ok"]:
         write_trace(scenario, trace)
@@ -86,6 +101,21 @@ def graph(
     return print_reply(
         reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
     )
+
+
+def _set_sizes(workload: dict[str, Any], words: list[str]) -> tuple[str, tuple[int, ...]] | None:
+    """Puts sizes of one value each in place; the size that has several, with its values."""
+    if not words:
+        return None
+    from silicast.scenario.size_curve import sizes_of
+
+    found = sizes_of(words)
+    one = {name: values[0] for name, values in found.items() if len(values) == 1}
+    if "graph" in workload:
+        workload["sizes"] = one
+    else:
+        workload |= one
+    return next(((name, values) for name, values in found.items() if len(values) > 1), None)
 
 
 def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
-import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 from cyclopts import Parameter
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from silicast.workload.graph import Graph
+    from silicast.workload.op_graph import GraphFile
 
 RETURNS = "a factory returns (module, args) or (module, args, kwargs)"
 
@@ -32,75 +35,165 @@ def trace(
     output: Annotated[Path, Parameter(alias="-o")],
     training: Annotated[bool, Parameter(negative=())] = False,
     dtype: str | None = None,
+    autocast: str | None = None,
     shape: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
+    dynamic: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
     weights: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Write what a PyTorch program or an ONNX file runs as an op-graph file.
 
     Args:
         program: MODULE:FACTORY, a function of yours that returns (module, args) or
-            (module, args, kwargs), in an importable module or a Python file; or a .onnx or .pt2
-            file.
+            (module, args, kwargs), in an importable module or a Python file; a model of an
+            installed package (timm:resnet50, torchvision:, transformers:, diffusers:), without
+            weights; or a .onnx or .pt2 file.
         output: the op-graph file to write; a scenario's workload.graph takes it.
         training: forward and backward instead of forward alone.
         dtype: cast weights and inputs: fp32, tf32, bf16 or fp16; left out, as the program says.
-        shape: sizes as name=value: given to the factory by keyword, or to a file's dynamic
-            dimensions.
+        autocast: automatic mixed precision in fp16 or bf16, with the lists of operators of CUDA.
+        shape: sizes as name=value: given to the factory by keyword, to the inputs of a package's
+            model, or to a file's dynamic dimensions.
+        dynamic: names of sizes that stay open, as batch or image: a function's parameters, sizes of
+            a package's model, or a file's dynamic dimensions. `silicast graph FILE --set batch=64`
+            sets them.
         weights: let the factory make real weights; left out, it makes sizes without numbers.
     """
     sizes = key_values(shape or [], "--shape", "batch=8 seq_len=1024")
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise SilicastError(f"{name} = {value!r} is not a whole number", field="--shape")
-    if ":" in program and not Path(program).exists():
-        graph = _of_factory(program, sizes, training=training, dtype=dtype, weights=weights)
+    from silicast.workload.op_graph import file_of, write_graph_file
+
+    asked = _Asked(
+        program, sizes, tuple(dict.fromkeys(dynamic or ())), training, dtype, autocast, weights
+    )
+    if asked.dynamic:
+        file, said = asked.open_graph()
     else:
-        graph = _of_file(Path(program), sizes, training=training, dtype=dtype)
-
-    from silicast.workload.op_graph import write_op_graph
-
-    write_op_graph(graph, output)
-    for line in _lines(graph, output):
+        graph, said = asked.graph()
+        file = file_of(graph)
+    write_graph_file(file, output)
+    for line in (*_lines(file, output), *([said] if said else [])):
         show(line)
     return status.ANSWERED
 
 
-def _of_file(path: Path, sizes: Mapping[str, int], *, training: bool, dtype: str | None) -> Graph:
-    from silicast.workload.backward import Training, training_graph
-    from silicast.workload.front_ends import read_program
+@final
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be traced, with the flags' values."""
 
-    if dtype is not None:
-        raise SilicastError(
-            "a file's formats are its own", field="--dtype", hint="export it in that format"
-        )
-    graph = read_program(path, sizes, training=training)
-    if training and graph.phase != "training":
-        return training_graph(graph, Training(loss=False, dropout=False))
-    return graph
+    program: str
+    sizes: Mapping[str, int]
+    dynamic: tuple[str, ...]
+    training: bool
+    dtype: str | None
+    autocast: str | None
+    weights: bool
 
+    @property
+    def place(self) -> str:
+        """What of a program's name tells where its factory is; "" = it is a file."""
+        file = ":" not in self.program or Path(self.program).exists()
+        return "" if file else self.program.rpartition(":")[0]
 
-def _of_factory(
-    program: str, sizes: Mapping[str, int], *, training: bool, dtype: str | None, weights: bool
-) -> Graph:
-    from silicast.workload.front_ends import graph_of
-    from silicast.workload.front_ends.programs import require_torch
+    def graph(self) -> tuple[Graph, str]:
+        """At fixed sizes, and what was assumed."""
+        from silicast.workload.backward import Training, training_graph
+        from silicast.workload.front_ends import graph_of, read_program
+        from silicast.workload.front_ends.packages import is_packaged, packaged_graph
 
-    place, _, name = program.rpartition(":")
-    torch = require_torch()
-    factory = _factory(place, name)
-    try:
-        if weights:
-            made = factory(**sizes)
-        else:
-            with torch.device("meta"):
+        if is_packaged(self.program):
+            return packaged_graph(self.program, self.sizes, **self._formats)
+        if self.place:
+            module, args, kwargs = self._called(self._own_factory(), self.sizes)
+            return graph_of(module, args, kwargs, **self._formats), ""
+        graph = read_program(self._path(), self.sizes, training=self.training)
+        if self.training and graph.phase != "training":
+            return training_graph(graph, Training(loss=False, dropout=False)), ""
+        return graph, ""
+
+    def open_graph(self) -> tuple[GraphFile, str]:
+        """With sizes that stay open, and what was assumed."""
+        from silicast.workload.front_ends.open_graph import OpenFile, open_graph
+        from silicast.workload.front_ends.packages import is_packaged, packaged_open_graph
+
+        if is_packaged(self.program):
+            return packaged_open_graph(self.program, self.dynamic, self.sizes, **self._formats)
+        if self.place:
+            return self._open_factory(), ""
+        fixed = {name: size for name, size in self.sizes.items() if name not in self.dynamic}
+        program = OpenFile(self._path(), fixed, training=self.training)
+        return open_graph(program, self._usual({})), ""
+
+    @property
+    def _formats(self) -> dict[str, Any]:
+        return {
+            "training": self.training, "dtype": self.dtype, "autocast": self.autocast or "",
+        }  # fmt: skip
+
+    def _path(self) -> Path:
+        for given, flag in ((self.dtype, "--dtype"), (self.autocast, "--autocast")):
+            if given is not None:
+                raise SilicastError(
+                    "a file's formats are its own", field=flag, hint="export it in that format"
+                )
+        return Path(self.program)
+
+    def _open_factory(self) -> GraphFile:
+        factory = self._own_factory()
+        from silicast.workload.front_ends.dynamic_export import open_graph_of
+
+        takes = inspect.signature(factory).parameters
+        every = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        defaults = {
+            name: each.default for name, each in takes.items() if isinstance(each.default, int)
+        }
+
+        def make(sizes: Mapping[str, int]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+            given = {**self.sizes, **sizes}
+            return self._called(
+                factory, given if every else {k: v for k, v in given.items() if k in takes}
+            )
+
+        name = self.program.rpartition(":")[2]
+        return open_graph_of(
+            name, make, self._usual(defaults), named=lambda each: every or each in takes,
+            **self._formats,
+        )  # fmt: skip
+
+    def _usual(self, defaults: Mapping[str, int]) -> dict[str, int]:
+        """Usual values of open sizes: as given, else the function's own."""
+        found = {**defaults, **self.sizes}
+        for name in self.dynamic:
+            if name not in found:
+                raise SilicastError(
+                    f"{name!r} has no usual value", field="--dynamic", hint=f"--shape {name}=8"
+                )
+        return {name: found[name] for name in self.dynamic}
+
+    def _own_factory(self) -> Callable[..., Any]:
+        from silicast.workload.front_ends.programs import require_torch
+
+        require_torch()
+        return _factory(self.place, self.program.rpartition(":")[2])
+
+    def _called(
+        self, factory: Callable[..., Any], sizes: Mapping[str, int]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """What a factory returns for some sizes."""
+        from silicast.workload.front_ends.programs import require_torch
+
+        torch = require_torch()
+        try:
+            with nullcontext() if self.weights else torch.device("meta"):
                 made = factory(**sizes)
-    except Exception as error:
-        raise _failed(f"{place}:{name}", error) from error
-    if not isinstance(made, tuple | list) or len(made) not in (2, 3):
-        raise SilicastError(f"returned {type(made).__name__}", field=program, hint=RETURNS)
-    module, args, kwargs = (*made, {}) if len(made) == 2 else made
-    args = args if isinstance(args, tuple | list) else (args,)
-    return graph_of(module, args, kwargs, training=training, dtype=dtype)
+        except Exception as error:
+            raise _failed(self.program, error) from error
+        if not isinstance(made, tuple | list) or len(made) not in (2, 3):
+            raise SilicastError(f"returned {type(made).__name__}", field=self.program, hint=RETURNS)
+        module, args, kwargs = (*made, {}) if len(made) == 2 else made
+        return module, tuple(args) if isinstance(args, tuple | list) else (args,), dict(kwargs)
 
 
 def _factory(place: str, name: str) -> Callable[..., Any]:
@@ -119,6 +212,8 @@ def _factory(place: str, name: str) -> Callable[..., Any]:
     except SilicastError:
         raise
     except ModuleNotFoundError as error:
+        if error.name not in (place, place.partition(".")[0]):  # one that the program imports
+            raise _failed(place, error) from error
         raise unknown_name(
             f"no module {error.name!r}", "program", "expected MODULE:FACTORY, or FILE.py:FACTORY"
         ) from None
@@ -132,10 +227,11 @@ def _factory(place: str, name: str) -> Callable[..., Any]:
 
 def _failed(what: str, error: Exception) -> SilicastError:
     """An error of the user's code, with its last line there."""
-    others = ("/silicast/", "site-packages", "<frozen", "/importlib/")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [x for x in frames if not any(part in x.filename for part in others)]
-    where = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    from silicast.workload.front_ends.failures import import_failure, line_of
+
+    where = line_of(error, not_in=("/silicast/", "site-packages", "<frozen", "/importlib/"))
+    if known := import_failure(error):
+        return known.located(known.field, where or known.file)
     said = (str(error).strip().splitlines() or [""])[0][:200]
     return SilicastError(
         f"{what} raised {type(error).__name__}: {said}", field="program", file=where,
@@ -143,10 +239,12 @@ def _failed(what: str, error: Exception) -> SilicastError:
     )  # fmt: skip
 
 
-def _lines(graph: Graph, output: Path) -> Iterator[str]:
-    """What was written, and what is only known by its bytes."""
-    nodes = [node for _, node in graph.nodes()]
+def _lines(file: GraphFile, output: Path) -> Iterator[str]:
+    """What was written, which sizes are open, and what is only known by its bytes."""
+    entries = [file.nodes or []] if file.blocks is None else [each.nodes for each in file.blocks]
+    nodes = [node for block in entries for node in block]
     yield f"{output}: {len(nodes)} operations"
-    unknown = sorted({node.source for node in nodes if node.op.variant.flag("unmodelled")})
+    yield from (f"open: {name}, {each.words}" for name, each in file.open_sizes.items())
+    unknown = sorted({node.source for node in nodes if node.flags.get("unmodelled")})
     if unknown:
         yield f"known by their bytes only: {', '.join(unknown)}"

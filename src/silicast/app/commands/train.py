@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
-from silicast.app.train_flags import TrainDegrees, TrainFlags, TrainLosses, training_scenario
+from silicast.app.train_flags import (
+    TrainDegrees,
+    TrainFlags,
+    TrainHost,
+    TrainLosses,
+    training_scenario,
+)
+from silicast.core.errors import SilicastError
 
 
 def train(
     asked: TrainFlags,
     degrees: TrainDegrees | None = None,
     losses: TrainLosses | None = None,
+    host: TrainHost | None = None,
     *,
     tokens: str | None = None,
     price: float | None = None,
     trace: TraceFile = None,
+    resume: Path | None = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -29,16 +39,25 @@ def train(
         tokens: to train on in all (15T, 300B): says how many days, and what it costs.
         price: of one device for an hour, for --tokens.
         trace: file for the step's timeline, for ui.perfetto.dev; needs degrees.
+        resume: file in which a search keeps each plan that it predicted; the same search goes on
+            from there.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
+    from silicast.report.training import check_run, training_report
+
+    check_run(tokens, price)
     plan = degrees or TrainDegrees()
-    scenario = with_calibrations(training_scenario(asked, plan, losses), calibration)
+    scenario = with_calibrations(training_scenario(asked, plan, losses, host), calibration)
 
-    from silicast.report.training import training_report
-
-    reply = _searched(scenario) if scenario["task"] == "plan" else predicted(scenario)
+    searches = scenario["task"] == "plan"
+    if resume is not None and not searches:
+        raise SilicastError(
+            "one plan is predicted; a file keeps those of a search", field="--resume",
+            hint="leave the degrees out, or --resume",
+        )  # fmt: skip
+    reply = _searched(scenario, resume) if searches else predicted(scenario)
 
     write_trace(scenario, trace)
 
@@ -48,7 +67,7 @@ def train(
     return print_reply(reply, report, json=json, strict=strict)
 
 
-def _searched(scenario: Tree) -> Tree:
+def _searched(scenario: Tree, resume: Path | None) -> Tree:
     """The answer of a search, with a bar where it takes long."""
     import msgspec
 
@@ -57,6 +76,6 @@ def _searched(scenario: Tree) -> Tree:
 
     ready = decode(scenario)
     with progress("plans") as advance:
-        answer, _ = found_of(ready, lambda number, _: advance(number))
+        answer, _ = found_of(ready, lambda number, _: advance(number), resume=resume)
     found: Tree = msgspec.to_builtins(answer)
     return found

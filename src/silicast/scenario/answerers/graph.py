@@ -125,6 +125,7 @@ def _of_file(scenario: Scenario) -> AskedPass:
     program = program_in(scenario, compiles=machine.engine.compiles)
     found = predict_program(machine, program.graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in found.model.graph.nodes)
+    warnings = [*warnings, *program.said]
     return AskedPass(found, warnings, found.model.graph.name, 1, " and ".join(formats))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from silicast.composition.assumed_structure import with_assumed_structure
 from silicast.composition.breakdown import kernels_domain
 from silicast.composition.deployment import Deployment
 from silicast.composition.static_batch import StaticBatch, predict_static_batch
@@ -108,7 +109,8 @@ def _answer(
     for name, prediction in _predictions(found).items():
         metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
         bound[name] = prediction.bound_seconds * MILLI
-    metrics["memory_gb"] = found.memory_gb
+    memory = found.memory_gb
+    metrics["memory_gb"] = with_assumed_structure(memory) if deployment.model.assumed else memory
     domain = found.total.domain
     if domain == "in" and unknown_cap(deployment.device):
         domain = "near"

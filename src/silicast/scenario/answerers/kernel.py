@@ -15,6 +15,7 @@ from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels import power
+from silicast.kernels.chain_model import MEMORY_RANGE, ChainedKernel
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
@@ -37,10 +38,11 @@ from silicast.scenario.resolve import (
 )
 from silicast.workload.libraries import library
 from silicast.workload.library_file import Facts
-from silicast.workload.op import Op
+from silicast.workload.op import Op, OpBatch
 
 MICRO = 1e6
 MILLI = 1e3
+GIGA = 1e9
 MAX_WORK = 1 << 60
 MANY = 1024
 """From so many cases on the remembered times are dropped, so that a long batch stays small."""
@@ -76,7 +78,9 @@ class _Prepared:
 @register
 @final
 class KernelAnswerer(Answerer):
-    """Metrics: ``latency_us``, and ``energy_mj`` where the device has a power model."""
+    """Metrics: ``latency_us``; ``energy_mj`` where the device has a power model; ``memory_gb`` of
+    ops that providers run as chains of kernels.
+    """
 
     task: ClassVar[str] = "kernel"
 
@@ -296,10 +300,20 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
         metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
         if not time.power_measured:
             warnings.append(UNMEASURED.format(case.device.architecture))
+    metrics |= _memory(case)
     return answer(
         metrics=metrics, bound={"latency_us": time.bound_s * MICRO}, tier=tier, domain=time.domain,
         warnings=warnings, why=_why(case, time, latency),
     )  # fmt: skip
+
+
+def _memory(case: _Prepared) -> dict[str, Quantity]:
+    """Most that is allocated at once, of ops that providers run as chains of kernels."""
+    model = implementation_of(case.op, case.device)
+    if not isinstance(model, ChainedKernel):
+        return {}
+    peak = float(model.peak_bytes(OpBatch.single(case.op), case.device)) / GIGA
+    return {"memory_gb": Quantity(peak, peak / MEMORY_RANGE, peak * MEMORY_RANGE)}
 
 
 def _within(energy: Quantity, most: float) -> Quantity:

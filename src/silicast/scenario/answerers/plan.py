@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.composition.training_step import Batch
@@ -10,10 +11,12 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.distributed.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
 from silicast.distributed.search import FINALISTS, Finalist, Found, search, why_slower, words
+from silicast.distributed.search_file import SearchFile
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.answerers.training import answer_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.search_inputs import search_inputs
 from silicast.scenario.training_memory import needed_bytes
 from silicast.scenario.training_runs import Prepared, TrainingRun, prepared
 from silicast.scenario.workloads import PlanWorkload
@@ -41,15 +44,18 @@ def found_of(
     scenario: Scenario,
     done: Callable[[int, int], None] = lambda _, __: None,
     finalists: int = FINALISTS,
+    resume: Path | None = None,
 ) -> tuple[Answer, Found]:
     """The answer to a search, and all that it found.
 
     Args:
         done: told how many of how many finalists were predicted.
         finalists: to predict in full.
+        resume: file in which full predictions are kept; those of an earlier search are not made
+            again.
 
     Raises:
-        SilicastError: nothing is legal, or nothing fits.
+        SilicastError: nothing is legal, or nothing fits; the file is of another search.
     """
     work = scenario.workload
     assert isinstance(work, PlanWorkload)
@@ -68,6 +74,12 @@ def found_of(
         if hasattr(plan, name) and getattr(plan, name) > 1 and name not in ("dp", "etp", "zero")
     }
     table = scenario.raw.parallel
+    for name in ("schedule", "shard"):
+        if getattr(table, name):
+            raise not_yet(
+                f"a search with a stated {name}", f"parallel.{name}", "leave it out, or ask task "
+                '"training" for one plan',
+            )  # fmt: skip
     pinned |= {"dp": table.dp} if table.dp else {}
     pinned |= {"zero": table.zero} if table.zero is not None else {}
     pinned |= {"etp": table.etp} if table.etp else {}
@@ -87,6 +99,7 @@ def found_of(
             rank.seq_len, work.training.global_batch, pinned, table.sp not in (0, False),
         )
     )  # fmt: skip
+    kept = SearchFile.open(resume, search_inputs(scenario, asked)) if resume is not None else None
     own = rank.deployment
     usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
     bits = asked.overlap.gradient_bits
@@ -96,16 +109,16 @@ def found_of(
 
     found = search(
         rank, legal, needed, usable, optimizer=asked.optimizer,
-        overlap=asked.overlap, done=done, finalists=finalists,
+        overlap=asked.overlap, done=done, finalists=finalists, kept=kept,
     )  # fmt: skip
+    return answer_of(scenario, _run(asked, found), more=_candidates(found)), found
+
+
+def _run(asked: Prepared, found: Found) -> TrainingRun:
     best = found.finalists[0]
-    return answer_of(scenario, _run(asked, best), more=_candidates(found)), found
-
-
-def _run(asked: Prepared, best: Finalist) -> TrainingRun:
     batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
     return TrainingRun(
-        best.rank, batch, asked.optimizer, None, best.found, asked.overlap, asked.warnings
+        best.rank, batch, asked.optimizer, None, found.best, asked.overlap, asked.warnings
     )
 
 

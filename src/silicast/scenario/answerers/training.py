@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
+from silicast.composition.assumed_structure import with_assumed_structure
 from silicast.composition.trace_events import Trace
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
@@ -15,6 +16,7 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import description
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.training_goodput import lost
+from silicast.scenario.training_memory import RunMemory
 from silicast.scenario.training_runs import TrainingRun, run_of
 from silicast.scenario.uncertainty import uncertainty_of
 
@@ -24,8 +26,8 @@ from silicast.scenario.uncertainty import uncertainty_of
 class TrainingAnswerer(Answerer):
     """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
     forward pass, nothing recomputed), ``mfu`` (of the peak of the step's format), ``memory_gb`` of
-    the rank that needs most; those of :mod:`silicast.scenario.training_goodput` where slow devices
-    or failures are stated.
+    the rank that needs most; ``host_memory_gb`` of a node where something is offloaded; those of
+    :mod:`silicast.scenario.training_goodput` where slow devices or failures are stated.
     """
 
     task: ClassVar[str] = "training"
@@ -56,25 +58,46 @@ def answer_of(
     more: Mapping[str, Any] | None = None,
 ) -> Answer:
     """The answer that a step means; ``more`` is added to its reasons."""
-    step = latency_of(found.step, bound_only=bound_only)
+    step = latency_of(found.without_loading, bound_only=bound_only)
+    if found.loading is not None:
+        step = Quantity(*map(found.loading.total_s, (step.estimate, step.p05, step.p95)))
     own, plan = found.rank.deployment, found.rank.plan
     compute = RECIPES[own.precision.recipe].compute
     device, _ = with_format(own.device, compute)
     peak = device.peak_per_s(device.matrix_pipe(compute), compute)
     flops = found.model_flops / plan.gpus
+    memory = found.memory
     less = lost(scenario, found, step)
     tier: Tier = "bound" if bound_only else found.step.tier
+    size = memory.quantity
+    size = with_assumed_structure(size) if own.model.assumed else size
     return answer(
         metrics={
             "step_time_s": step,
             "tokens_per_s_per_gpu": per(step, found.tokens / plan.gpus),
-            "model_tflops_per_gpu": per(step, flops / 1e12), "mfu": per(step, flops / peak),
-            "memory_gb": found.memory.quantity, **less.metrics,
+            "model_tflops_per_gpu": per(step, flops / 1e12),
+            "mfu": _at_most_one(per(step, flops / peak)),
+            "memory_gb": size, **_of_host(memory), **_of_experts(found),
+            **less.metrics,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
-        warnings=[*found.step.warnings, *found.warnings, *found.memory.advice],
+        warnings=[*found.step.warnings, *found.warnings, *memory.advice],
         why={**_why(found), **less.why, **(more or {})},
     )  # fmt: skip
+
+
+def _of_host(memory: RunMemory) -> dict[str, Quantity]:
+    """What a node's host needs where something is offloaded; counted, not estimated."""
+    needed = memory.host_gb
+    return {"host_memory_gb": Quantity(needed, needed, needed)} if needed else {}
+
+
+def _of_experts(found: TrainingRun) -> dict[str, Quantity]:
+    """What experts with a capacity drop; counted."""
+    limit = found.rank.capacity
+    if limit is None:
+        return {}
+    return {"dropped_share": Quantity(limit.dropped, limit.dropped, limit.dropped)}
 
 
 def per(step: Quantity, amount: float) -> Quantity:
@@ -82,12 +105,25 @@ def per(step: Quantity, amount: float) -> Quantity:
     return Quantity(amount / step.estimate, amount / step.p95, amount / step.p05)
 
 
+def _experts(found: TrainingRun) -> dict[str, Any]:
+    limit = found.rank.capacity
+    if limit is None:
+        return {}
+    return {"experts": {"capacity_tokens": limit.tokens_each, "rows_share": limit.rows}}
+
+
+def _at_most_one(share: Quantity) -> Quantity:
+    """A share of the peak at the boost clock; bounds are at the largest clock, which is above."""
+    return Quantity(min(share.estimate, 1.0), min(share.p05, 1.0), min(share.p95, 1.0))
+
+
 def _why(found: TrainingRun) -> dict[str, Any]:
     own, plan = found.rank.deployment, found.rank.plan
     nodes = [node.op for each in found.passes for node in each.model.graph.nodes]
     return {
         **why_tree(found.step.part), "uncertainty": uncertainty_of({"step_time_s": found.step}),
-        "recompute": found.recompute, "clock_mhz": found.passes[0].clock_hz / 1e6,
+        **_experts(found), "recompute": found.recompute,
+        "clock_mhz": found.passes[0].clock_hz / 1e6,
         **found.spread, "memory_gb": found.memory.parts, "memory_peak_at": found.memory.peak_at,
         **calibrated_by(own.machine.evidence, nodes, own.engine, "training"),
         "deployment": description(

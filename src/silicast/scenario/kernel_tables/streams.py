@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.scenario.kernel_tables._providers import DIRECTION, PASSES
 from silicast.scenario.kernel_tables._spec import (
     ELEMENTS,
     HEADS,
@@ -46,13 +47,15 @@ def _rope(case: Lowering) -> None:
 
 _NORM = OpSpec(
     "normalisation of rows; residual = fused add", {"tokens": TOKENS, "hidden": WIDTH},
-    flags={"residual": False}, lower=_norm,
+    flags={"residual": False}, words={DIRECTION: PASSES}, lower=_norm,
 )  # fmt: skip
 
 OPS: Mapping[str, OpSpec] = {
     "rmsnorm": _NORM,
     "layernorm": _NORM,
-    "softmax": OpSpec("softmax of rows", {"rows": TOKENS, "cols": SIZE}),
+    "softmax": OpSpec(
+        "softmax of rows", {"rows": TOKENS, "cols": SIZE}, words={DIRECTION: PASSES}
+    ),
     "elementwise": OpSpec(
         "one result an element from `inputs` tensors", {"elements": ELEMENTS},
         {"inputs": ((0, 16), None)}, words={"kind": tuple(KINDS)}, lower=_elementwise,
@@ -60,15 +63,18 @@ OPS: Mapping[str, OpSpec] = {
     "silu_mul": OpSpec(
         "silu(gate) * up; width is the input's: gate and up together",
         {"tokens": TOKENS, "width": WIDTH},
+        words={DIRECTION: PASSES},
         lower=_even_width,
     ),
     "embedding": OpSpec(
-        "rows of a table gathered", {"tokens": TOKENS, "hidden": WIDTH}, {"vocab": (SIZE, None)}
+        "rows of a table gathered", {"tokens": TOKENS, "hidden": WIDTH}, {"vocab": (SIZE, None)},
+        words={DIRECTION: PASSES},
     ),
     "rope": OpSpec(
         "rotary embedding of queries and keys",
         {"tokens": TOKENS, "num_heads": HEADS, "head_dim": (2, 4096)},
         {"num_kv_heads": (HEADS, None)},
+        words={DIRECTION: PASSES},
         lower=_rope,
     ),
     "sampling": OpSpec("next tokens from logits", {"rows": TOKENS, "vocab": SIZE}),

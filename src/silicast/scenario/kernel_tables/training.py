@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.scenario.kernel_tables._spec import ELEMENTS, SIZE, TOKENS, WIDTH, Lowering, OpSpec
+from silicast.scenario.kernel_tables._providers import DIRECTION, PASSES
+from silicast.scenario.kernel_tables._spec import (
+    BATCH,
+    ELEMENTS,
+    SIZE,
+    TOKENS,
+    WIDTH,
+    Lowering,
+    OpSpec,
+)
 from silicast.scenario.strict import require
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd_momentum", "lion", "muon", "adafactor")
@@ -35,9 +44,25 @@ OPS: Mapping[str, OpSpec] = {
         words={"kind": OPTIMIZERS},
         lower=_optimizer,
     ),
+    "gated_mlp": OpSpec(
+        "an MLP with a gate: three products and the activation",
+        {"tokens": TOKENS, "hidden": WIDTH, "intermediate": WIDTH},
+        words={DIRECTION: PASSES},
+    ),
+    "linear_preference_loss": OpSpec(
+        "a last linear layer with a loss of pairs of answers (CPO, ORPO, SimPO)",
+        {"sequences": BATCH, "length": TOKENS, "hidden": WIDTH, "vocab": SIZE},
+        words={DIRECTION: PASSES},
+    ),
+    "linear_cross_entropy": OpSpec(
+        "a last linear layer with the loss of its logits",
+        {"tokens": TOKENS, "hidden": WIDTH, "vocab": SIZE},
+        words={DIRECTION: PASSES},
+    ),
     "cross_entropy": OpSpec(
         "loss of rows of logits; backward: their gradient too",
         {"rows": TOKENS, "vocab": SIZE},
         flags={"backward": False},
+        words={DIRECTION: PASSES},
     ),
 }

@@ -1,0 +1,94 @@
+"""Programs of timm's image models, traced without data; for the suite "vision".
+
+Tracing takes seconds a model. ``SILICAST_TRACES`` names a folder where traces are kept between
+runs, by what they are of and by the code that made them; nothing is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import final
+
+from silicast.core.compiled import read_toml
+from silicast.core.hashing import content_hash, files_hash
+from silicast.workload.front_ends.programs import graph_of, require
+from silicast.workload.graph import Graph
+from silicast.workload.op_graph import read_op_graph, write_op_graph
+
+TRACES = "SILICAST_TRACES"
+
+
+@final
+@dataclass(frozen=True)
+class ImageRun:
+    """One program: an architecture on images of one size.
+
+    Attributes:
+        architecture: timm's name.
+        size: pixels a side.
+        channels_last: module and images are in that memory format.
+        training: forward and backward, attention as products and softmax (as before PyTorch 2).
+        narrow_math: attention written out stays in 16 bits, as before PyTorch 2.5.
+    """
+
+    architecture: str
+    batch: int
+    size: int
+    channels_last: bool = False
+    training: bool = False
+    narrow_math: bool = False
+
+
+def families() -> Mapping[str, Mapping[str, str]]:
+    """Half -> family -> the architecture that stands for it."""
+    found: Mapping[str, Mapping[str, str]] = read_toml(
+        Path(__file__).with_name("image_models.toml")
+    )
+    return found
+
+
+def program_of(run: ImageRun) -> Graph:
+    """The program under automatic mixed precision in fp16.
+
+    Raises:
+        SilicastError: PyTorch or timm is missing, or the module cannot be exported.
+    """
+    folder = os.environ.get(TRACES)
+    if not folder:
+        return _traced(run)
+    name = content_hash([_code(), repr(run)])[:24]
+    path = Path(folder) / f"{run.architecture}-{name}.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_op_graph(_traced(run), path)
+    return read_op_graph(path)
+
+
+def _traced(run: ImageRun) -> Graph:
+    torch = require("torch", "PyTorch")
+    timm = require("timm")
+    require("timm.layers", "timm").set_fused_attn(not run.training)
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(run.narrow_math)
+    with torch.device("meta"):
+        module = timm.create_model(run.architecture)
+        images = torch.empty(run.batch, 3, run.size, run.size)
+    if run.channels_last:
+        module = module.to(memory_format=torch.channels_last)
+        images = images.to(memory_format=torch.channels_last)
+    if run.training:
+        module.train()
+    return graph_of(
+        module, (images,), training=run.training, autocast="fp16", name=run.architecture
+    )
+
+
+@cache
+def _code() -> str:
+    folder = Path(__file__).parents[2] / "workload"
+    parts = ("front_ends", "operators")
+    files = [path for part in parts for path in sorted((folder / part).glob("*.py"))]
+    return files_hash([*files, folder / "op_graph.py", folder / "tensor.py"])

@@ -1,0 +1,97 @@
+"""Task kernel: ops as their providers run them, in either direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.decode import decode
+from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernel_table_of import kernel_table_of
+from silicast.scenario.run import run
+
+NORM = {"op": "rmsnorm", "tokens": 8192, "hidden": 4096}
+LOSS = {"op": "cross_entropy", "rows": 4096, "vocab": 32768}
+
+
+def answered(kernel: dict[str, Any], device: str = "H100", **fields: Any) -> Answer:
+    return run(
+        decode({"task": "kernel", "device": device, "workload": {"kernel": kernel}, **fields})
+    )
+
+
+def latency_us(kernel: dict[str, Any]) -> float:
+    return answered(kernel).metrics["latency_us"].estimate
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [
+        (NORM, "rmsnorm"),
+        ({**NORM, "library": "vllm"}, "rmsnorm"),
+        ({**NORM, "library": "torch"}, "rmsnorm_chain"),
+        ({**NORM, "library": "vllm", "pass": "backward"}, "rmsnorm_chain"),
+        ({**NORM, "pass": "forward"}, "rmsnorm"),
+        (LOSS, "cross_entropy"),
+        ({**LOSS, "library": "liger"}, "cross_entropy_chain"),
+    ],
+)
+def test_a_gradient_or_a_library_with_a_chain_asks_for_it(
+    kernel: dict[str, Any], family: str
+) -> None:
+    assert kernel_case(kernel).op.family == family
+
+
+def test_both_passes_are_the_sum_of_either() -> None:
+    forward, backward, both = (
+        latency_us({**NORM, "library": "torch", "pass": name})
+        for name in ("forward", "backward", "full")
+    )
+    assert both == pytest.approx(forward + backward, rel=0.05)
+
+
+def test_a_loss_with_its_gradient_is_both_passes() -> None:
+    stated = kernel_case({**LOSS, "library": "torch", "backward": True}).op
+    assert stated == kernel_case({**LOSS, "library": "torch", "pass": "full"}).op
+
+
+def test_memory_stands_beside_the_time_of_a_chain() -> None:
+    found = answered({**NORM, "library": "torch", "pass": "full"}).metrics["memory_gb"]
+    assert found.p05 < found.estimate < found.p95
+    assert found.estimate == pytest.approx(20 * 8192 * 4096 * 2 / 1e9)
+    assert "memory_gb" not in answered(NORM).metrics
+
+
+def test_a_gradient_of_a_table_needs_its_size() -> None:
+    with pytest.raises(SilicastError) as caught:
+        answered({"op": "embedding", "tokens": 64, "hidden": 512, "pass": "backward"})
+    assert caught.value.field == "workload.kernel.vocab"
+
+
+def test_an_unknown_pass_is_refused_by_name() -> None:
+    with pytest.raises(SilicastError, match="sideways"):
+        answered({**NORM, "pass": "sideways"})
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {**NORM, "residual": True, "library": "liger", "pass": "full"},
+        {**LOSS, "library": "torch"},
+        {"op": "gated_mlp", "tokens": 64, "hidden": 512, "intermediate": 2048, "pass": "backward"},
+        {"op": "embedding", "tokens": 64, "hidden": 512, "library": "torch"},
+    ],
+)
+def test_a_table_can_be_told_from_the_op(kernel: dict[str, Any]) -> None:
+    op = kernel_case(kernel).op
+    assert kernel_case(kernel_table_of(op)).op == op
+
+
+@pytest.mark.parametrize("device", ["MI300X", "B200", "RTX 4090", "Gaudi 3", "TPU-v5p"])
+def test_other_boards_are_answered_and_told_apart(device: str) -> None:
+    found = answered({**NORM, "library": "torch", "pass": "full"}, device)
+    assert found.metrics["latency_us"].estimate > found.bound["latency_us"] > 0.0
+    assert any("constants of others stand in" in line for line in found.warnings)
