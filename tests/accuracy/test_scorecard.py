@@ -23,8 +23,13 @@ FITS_ANEW = {"calibrated", "unseen", "ways"}
 SIMULATED = {"mlenergy", "mlperf", "serving", "serving-disaggregated", "serving-throughput"}
 """Suites that simulate seconds for a row."""
 
+TRACED = {"vision": ("torch", "timm")}
+"""Suites that trace programs first: packages that they need. Minutes, as long as none is kept."""
+
 SAMPLED = [
-    pytest.param(name, marks=pytest.mark.full) if name in FITS_ANEW | SIMULATED else name
+    pytest.param(name, marks=pytest.mark.full)
+    if name in {*FITS_ANEW, *SIMULATED, *TRACED}
+    else name
     for name in sorted(suites())
 ]
 
@@ -56,6 +61,8 @@ def test_committed_results_hold_their_thresholds(name: str) -> None:
 @pytest.mark.data
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_recomputed_sample_agrees_with_the_committed_result(name: str, data: Path) -> None:
+    for package in TRACED.get(name, ()):
+        pytest.importorskip(package)
     known = committed()[name]
     assert known["data"] == data_hash(suites()[name], data), "the tables changed: validate again"
     fresh = run([name], data=data, limit=SAMPLE_ROWS)[0]

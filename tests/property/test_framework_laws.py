@@ -49,12 +49,15 @@ def at(dim: Dim, length: int) -> Dim:
 
 
 def sizes(graph: Graph, length: int = 0) -> list[tuple[Any, ...]]:
-    """What runs: blocks, nodes, their ops and inputs."""
+    """What runs: blocks, nodes, their ops and inputs; tensors have no open sizes."""
     return [
-        (block.name, block.count, replace(node, op=replace(node.op, dims=dims), output_bytes=0))
+        (
+            block.name, block.count,
+            replace(node, op=replace(node.op, dims=dims), output_bytes=0, reads=(), writes=()),
+        )
         for block, node in graph.nodes()
         for dims in [tuple((name, at(dim, length)) for name, dim in node.op.dims)]
-    ]
+    ]  # fmt: skip
 
 
 @given(
@@ -82,6 +85,10 @@ def test_a_graph_over_lengths_is_that_of_every_length(
         return
     for length in (low, high, third):
         assert sizes(found, length) == sizes(decoding(length))
+    below, above = decoding(low).nodes(), decoding(high).nodes()
+    for (_, node), (_, one), (_, other) in zip(found.nodes(), below, above, strict=True):
+        same = (one.reads, one.writes) == (other.reads, other.writes)
+        assert (node.reads, node.writes) == ((one.reads, one.writes) if same else ((), ()))
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 9), st.integers(0, 99))

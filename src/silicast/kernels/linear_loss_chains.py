@@ -194,6 +194,7 @@ def _least(tokens: Any, sizes: Sizes, size: int) -> Least:
 def power_of_two(value: Any) -> Any:
     """The smallest power of two that is not below a whole number from 1 to 2^62; exact.
 
+    >>> import numpy as np
     >>> power_of_two(1), power_of_two(33), power_of_two(np.array([64, 65])).tolist()
     (1, 64, [64, 128])
     """

@@ -176,8 +176,9 @@ def with_symbol(low: Graph, high: Graph, symbol: str, low_at: int, high_at: int)
         low, high: at the values ``low_at`` < ``high_at`` of the symbol.
 
     Returns:
-        ``low`` with every size that differs as a multiple of the symbol; None where other nodes
-        run, or a size does not follow the symbol in whole numbers.
+        ``low`` with every size of an op that differs as a multiple of the symbol, and without the
+        tensors that differ; None where other nodes run, or a size does not follow the symbol in
+        whole numbers.
 
     >>> one, two = (Graph("g", (Block("b", (Node("a", Op.make("softmax", rows=8, cols=n)),)),))
     ...             for n in (100, 160))
@@ -196,7 +197,10 @@ def with_symbol(low: Graph, high: Graph, symbol: str, low_at: int, high_at: int)
             op = _linear(node.op, above.op, symbol, low_at, high_at)
             if op is None or node.name != above.name:
                 return None
-            nodes.append(replace(node, op=op))
+            same = (node.reads, node.writes) == (above.reads, above.writes)
+            nodes.append(
+                replace(node, op=op) if same else replace(node, op=op, reads=(), writes=())
+            )
         blocks.append(replace(block, nodes=tuple(nodes)))
     return replace(low, blocks=tuple(blocks))
 

@@ -32,14 +32,16 @@ def latency_us(kernel: dict[str, Any]) -> float:
     [
         (NORM, "rmsnorm"),
         ({**NORM, "library": "vllm"}, "rmsnorm"),
-        ({**NORM, "library": "torch"}, "rmsnorm_chain"),
+        ({**NORM, "library": "torch"}, "rmsnorm"),
+        ({**NORM, "library": "torch", "pass": "forward"}, "rmsnorm_chain"),
         ({**NORM, "library": "vllm", "pass": "backward"}, "rmsnorm_chain"),
         ({**NORM, "pass": "forward"}, "rmsnorm"),
         (LOSS, "cross_entropy"),
-        ({**LOSS, "library": "liger"}, "cross_entropy_chain"),
+        ({**LOSS, "library": "liger"}, "cross_entropy"),
+        ({**LOSS, "library": "liger", "pass": "forward"}, "cross_entropy_chain"),
     ],
 )
-def test_a_gradient_or_a_library_with_a_chain_asks_for_it(
+def test_a_stated_pass_of_a_library_with_a_chain_asks_for_it(
     kernel: dict[str, Any], family: str
 ) -> None:
     assert kernel_case(kernel).op.family == family
@@ -54,8 +56,10 @@ def test_both_passes_are_the_sum_of_either() -> None:
 
 
 def test_a_loss_with_its_gradient_is_both_passes() -> None:
-    stated = kernel_case({**LOSS, "library": "torch", "backward": True}).op
-    assert stated == kernel_case({**LOSS, "library": "torch", "pass": "full"}).op
+    full = {**LOSS, "library": "torch", "pass": "full"}
+    assert kernel_case({**full, "backward": True}).op == kernel_case(full).op
+    with pytest.raises(SilicastError, match="backward"):
+        kernel_case({**full, "backward": True, "pass": "forward"})
 
 
 def test_memory_stands_beside_the_time_of_a_chain() -> None:

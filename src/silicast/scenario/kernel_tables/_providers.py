@@ -27,7 +27,8 @@ def as_provided(op: Op, direction: str) -> Op:
         direction: one of :data:`PASSES`, "" = not stated.
 
     Raises:
-        SilicastError: gradients of a table whose size is not stated.
+        SilicastError: gradients of a table whose size is not stated; a loss with its gradient
+            that is to run in one direction.
 
     >>> from silicast.workload.op import Variant
     >>> norm = Op.make("rmsnorm", Variant(library="liger"), tokens=8, hidden=4096, residual=0)
@@ -36,13 +37,14 @@ def as_provided(op: Op, direction: str) -> Op:
     """
     plain = implementation_for(op.family, "simt")
     family = op.family if isinstance(plain, ChainedKernel) else op.family + SUFFIX
-    both = op.family == "cross_entropy" and op.variant.flag(BACKWARD)
     known = kernel_rule(family, Facts.of(op.variant)) is not None
     if family != op.family and (not direction or (not known and direction == "forward")):
         return op
-    flag = FLAGS[direction or ("full" if both else "forward")]
+    flag = FLAGS[direction or "forward"]
     dims, flags = dict(op.dims), dict(op.variant.flags)
-    flags.pop(BACKWARD, None)
+    if flags.pop(BACKWARD, False) and direction != "full":
+        hint = "a loss with its gradient is both passes"
+        raise SilicastError('is true, but "pass" is not "full"', field="backward", hint=hint)
     if dims.pop("residual", 0):
         flags[RESIDUAL] = True
     if flag:
@@ -54,12 +56,18 @@ def as_provided(op: Op, direction: str) -> Op:
 
 
 def as_stated(op: Op) -> tuple[Op, str]:
-    """A chain's op in the family of its table, and the direction; other ops as they are."""
+    """A chain's op in the family of its table, and the direction that its table must state ("" =
+    none); other ops as they are.
+    """
     if not isinstance(implementation_for(op.family, "simt"), ChainedKernel):
         return op, ""
     dims, flags = dict(op.dims), dict(op.variant.flags)
-    direction = next((name for name, flag in FLAGS.items() if flag and flags.pop(flag, False)), "")
+    family = op.family.removesuffix(SUFFIX)
+    usual = "forward" if family != op.family else ""
+    direction = next(
+        (name for name, flag in FLAGS.items() if flag and flags.pop(flag, False)), usual
+    )
     if flags.pop(RESIDUAL, False):
         dims["residual"] = 1
     variant = replace(op.variant, flags=tuple(sorted(flags.items())))
-    return Op.make(op.family.removesuffix(SUFFIX), variant, **dims), direction
+    return Op.make(family, variant, **dims), direction
