@@ -85,6 +85,7 @@ def has_physics(group: str) -> bool:
     return (CATALOG / "physics" / f"{group}.json").is_file()
 
 
+@cache
 def load_physics(group: str) -> Physics:
     """The constants file ``catalog/physics/<group>.json``, or what :func:`replaced` put there, with
     what whole models showed of it.

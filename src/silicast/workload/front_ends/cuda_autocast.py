@@ -35,12 +35,16 @@ _WIDE = _names(
     "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div "
     "l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss "
     "soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist "
-    "pdist cdist renorm logsumexp cross_entropy_loss cross_entropy prod softmax log_softmax "
-    "cumprod cumsum sum norm upsample_nearest1d upsample_nearest2d upsample_nearest3d "
-    "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa rms_norm"
+    "pdist cdist renorm logsumexp cross_entropy_loss cross_entropy norm upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+    "upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+    "rms_norm"
 )
 """Run in 32 bits."""
+_WIDE_RESULT = _names(
+    "prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum"
+)
+"""Read 16 bits and write 32, unless the program names a format: they cast inside their kernels."""
 _WIDEST = _names(
     "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add "
     "cat stack index_copy"
@@ -65,6 +69,8 @@ class CudaAutocast:
         if self.dtype is None:
             return args, kwargs
         name = str(target).split(".")[1] if "." in str(target) else str(target)
+        if name in _WIDE_RESULT:
+            return args, _with_wide_result(target, args, kwargs)
         wanted = self._format(name, (args, kwargs))
         if wanted is None:
             return args, kwargs
@@ -87,7 +93,7 @@ class CudaAutocast:
         def convert(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or x.dtype not in eligible or x.dtype == wanted:
                 return x
-            kept = x.requires_grad and x.is_leaf and wanted == self.dtype
+            kept = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
             if kept and id(x) in self._cast_weights:
                 return self._cast_weights[id(x)][1]
             cast = x.to(wanted)
@@ -96,3 +102,13 @@ class CudaAutocast:
             return cast
 
         return convert
+
+
+def _with_wide_result(target: Any, args: Any, kwargs: Any) -> Any:
+    """The named operands of an operator that reads 16 bits, its result in 32 asked for."""
+    names = [argument.name for argument in target._schema.arguments]  # noqa: SLF001
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    narrow = any(x.dtype in FORMATS.values() for x in args[:1] if isinstance(x, torch.Tensor))
+    if not narrow or "dtype" not in names or given.get("dtype") is not None:
+        return kwargs
+    return {**kwargs, "dtype": torch.float32}

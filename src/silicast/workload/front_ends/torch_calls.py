@@ -137,7 +137,7 @@ class _WideSoftmax(torch.autograd.Function):
         return None, result, None
 
 
-@_instead("aten.softmax.int")
+@_instead("aten.softmax.int", "aten.log_softmax.int")
 def _softmax(recorder: Recorder, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, axis = args[:2]
     dtype = args[2] if len(args) > 2 else kwargs.get("dtype")

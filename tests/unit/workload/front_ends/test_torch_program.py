@@ -577,7 +577,26 @@ class TestAutocast:
             "fp32"
         )
 
-    def test_weights_are_cast_once_in_training(self) -> None:
+    def test_sums_and_softmax_cast_inside_their_kernels(self) -> None:
+        class Scored(nn.Module):
+            def forward(self, x: Any, w: Any) -> Any:
+                scores = x @ w
+                return scores.softmax(-1), scores.sum(0), scores.log_softmax(-1), scores.cumsum(0)
+
+        nodes = self.traced(Scored(), torch.empty(4, 4), torch.empty(4, 4))
+        found = [(n.source.split(".")[1], n.reads[0].dtype, n.writes[0].dtype) for n in nodes]
+        names = ("softmax", "sum", "softmax", "cumsum")
+        assert found[3:] == [(name, "fp16", "fp32") for name in names]
+
+    def test_a_format_that_the_program_names_stays(self) -> None:
+        class Named(nn.Module):
+            def forward(self, x: Any, w: Any) -> Any:
+                return (x @ w).sum(0, dtype=torch.float16)
+
+        (*_, node) = self.traced(Named(), torch.empty(4, 4), torch.empty(4, 4))
+        assert node.writes[0].dtype == "fp16"
+
+    def test_weights_are_cast_once(self) -> None:
         class Twice(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -586,14 +605,11 @@ class TestAutocast:
             def forward(self, x: Any) -> Any:
                 return self.fc(self.fc(x))
 
-        x = torch.empty(4, 8)
-        casts = [
-            sum(n.source.startswith("aten._to_copy") for n in self.traced(Twice(), x, training=t))
-            for t in (False, True)
-        ]
-        forward = [n for n in self.traced(Twice(), x, training=True) if "backward" not in n.name]
-        assert sum(n.source.startswith("aten._to_copy") for n in forward) == 2, "images, weight"
-        assert casts[0] == 3, "without gradients nothing is kept"
+        for training in (False, True):
+            nodes = self.traced(Twice(), torch.empty(4, 8), training=training)
+            forward = [node for node in nodes if "backward" not in node.name]
+            casts = sum(node.source.startswith("aten._to_copy") for node in forward)
+            assert casts == 2, "images and weight"
 
     @pytest.mark.parametrize(("autocast", "dtype"), [("fp8", None), ("fp16", "bf16")])
     def test_formats_that_do_not_go_together(self, autocast: str, dtype: str | None) -> None:
