@@ -6,6 +6,10 @@ much itself. What is stored is fused by size: loops over as many elements, sums 
 comes before and behind them. Products, convolutions and attention stay with their library. A fused
 kernel reads each tensor that none of its members made once, in its own format, and writes only
 what is read outside of it.
+
+Here a node is *inlined* (computed in the kernels that read its result, and no kernel of its own),
+*joined* (the rest of an operator whose first node a generated kernel does as a whole), or *stored*
+(it becomes a kernel, which later ones join).
 """
 
 from __future__ import annotations
@@ -14,18 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.graph import Block, Graph, Loops, Node
 from silicast.workload.image_layout import with_layout
+from silicast.workload.implied_tensors import REDUCTIONS, with_tensors
 from silicast.workload.op import Op
 from silicast.workload.op_graph import in_order
 from silicast.workload.operators.traffic import movement, pointwise
-from silicast.workload.outputs import result_bytes
 from silicast.workload.tensor import Value
-
-POINTWISE = frozenset(("elementwise", "silu_mul", "rope"))
-REDUCTIONS = frozenset(("softmax", "layernorm", "rmsnorm"))
-"""Families that are loops where a graph does not state what its nodes are."""
 
 MAX_MEMBERS = 64
 """Operations of one fused kernel (``torch._inductor.config.max_fusion_size``)."""
@@ -93,6 +92,19 @@ def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
     return frozenset(name for node in nodes for name in node.inputs if name not in own)
 
 
+Reads = dict[tuple[str, int], Value]
+"""What is read of each tensor from each place on: of parts that begin at one place the largest."""
+
+
+def _reads(values: Iterable[Value]) -> Reads:
+    found: Reads = {}
+    for value in values:
+        key = value.name, value.offset
+        if key not in found or found[key].nbytes < value.nbytes:
+            found[key] = value
+    return found
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class _Inlined:
@@ -101,7 +113,7 @@ class _Inlined:
     """
 
     node: Node
-    reads: list[Value]
+    reads: Reads
     operations: int
     kind: int
 
@@ -111,9 +123,14 @@ class _Kernel:
     """One kernel to be: nodes by their places; it grows while others join it.
 
     Attributes:
-        rows, cols: it runs over ``rows x cols`` elements and sums over ``cols``; 1 = no sum.
+        number: place of the last node that came to it.
+        places: of its nodes, in their order.
         loops: "" = a library's, which takes nothing along.
-        kind: place of its dearest kind of operation in :data:`_DEAREST`.
+        rows, cols: it runs over ``rows x cols`` elements and sums over ``cols``; 1 = no sum.
+        reads: what it reads, results of its own included.
+        writes: results of its nodes by name, read outside of it or not.
+        operations, kind: of all it computes, as in :class:`_Inlined`.
+        product: a library's product stands first (an epilogue follows).
         closed: nothing that reads its sums joins: they are complete only in a second kernel.
         needs: names of what it reads, or of the nodes it waits for.
         before: numbers of the kernels that must have run, as bits.
@@ -121,47 +138,68 @@ class _Kernel:
 
     def __init__(self, number: int, whole: _Inlined, loops: Loops) -> None:
         node = whole.node
-        sums = node.loops in ("rows", "sums")
         self.number, self.places, self.loops = number, [number], loops
         self.rows, self.cols = _extent(node)
-        self.reads = {_key(value): value for value in whole.reads}
+        self.reads = whole.reads
         self.writes = {value.name: value for value in node.writes}
         self.operations, self.kind = whole.operations, whole.kind
         self.product = node.op.family == "gemm"
-        self.closed = sums and self.rows < FEW_ROWS and self.cols > LONG_ROW
-        self.needs = {value.name for value in whole.reads}
+        summed = node.loops in ("rows", "sums")
+        self.closed = summed and self.rows < FEW_ROWS and self.cols > LONG_ROW
+        self.needs = {value.name for value in whole.reads.values()}
         if not node.reads:
             self.needs |= set(node.inputs)
         self.before = 0
 
+    @property
+    def sums(self) -> bool:
+        """Whether its loops sum over something."""
+        return self.cols > 1
+
 
 @final
 class _Fused:
-    """One block, fused."""
+    """One block, fused.
+
+    Attributes:
+        all: its nodes, with their tensors.
+        users: tensor -> places of the nodes that read it.
+        inlined: result -> what computes it where it is read.
+        kernels: by their numbers.
+        kernel_at: place of a stored node -> number of its kernel.
+        writer, reader: tensor -> number of the kernel that writes it, numbers of those that read.
+        whole_bytes: tensor that the block makes -> its size.
+        read_by: tensor -> numbers of the finished kernels that read it.
+        renamed: node -> the kernel that stands for it.
+    """
 
     def __init__(self, block: Block, outside: frozenset[str], *, epilogues: bool) -> None:
-        self.all = with_layout(tuple(_stated(block.nodes)))
+        self.all = with_layout(tuple(with_tensors(block.nodes)))
         self.outside, self.epilogues = outside, epilogues
         self.users: dict[str, list[int]] = {}
         for place, node in enumerate(self.all):
             for name in dict.fromkeys(value.name for value in node.reads):
                 self.users.setdefault(name, []).append(place)
+        self.whole_bytes = {v.name: v.nbytes for node in self.all for v in node.writes if v.nbytes}
         self.inlined: dict[str, _Inlined] = {}
         self.kernels: dict[int, _Kernel] = {}
+        self.kernel_at: dict[int, int] = {}
         self.writer: dict[str, int] = {}
         self.reader: dict[str, list[int]] = {}
-        self.renamed: dict[str, str] = {}
-        self.read_by: dict[str, set[int]] = {}
         self.names = frozenset(node.name for node in self.all)
+        operator = 0
         for place, node in enumerate(self.all):
             if node.loops == "joined":
-                self._join(place)
+                self._join(place, operator)
                 continue
+            operator = place
             whole = self._with_sources(node)
             if self._is_inlined(whole):
                 self.inlined[node.writes[0].name] = whole
             else:
                 self._add(place, whole)
+        self.read_by = self._readers()
+        self.renamed = self._new_names()
 
     def _with_sources(self, node: Node) -> _Inlined:
         """A node and what it reads once results that are not stored are computed in it."""
@@ -173,16 +211,16 @@ class _Fused:
                 found.append(value)
                 continue
             share = min(value.nbytes / max(inner.node.writes[0].nbytes, 1), 1.0)
-            found.extend(_part(source, share, value.offset) for source in inner.reads)
+            found.extend(_part(source, share, value.offset) for source in inner.reads.values())
             operations += int(inner.operations * share)
             kind = min(kind, inner.kind)
-        return _Inlined(node, found, operations, kind)
+        return _Inlined(node, _reads(found), operations, kind)
 
     def _is_inlined(self, whole: _Inlined) -> bool:
         """Whether a result is computed where it is read instead of stored."""
         node = whole.node
         results = [value for value in node.writes if value.nbytes]
-        if node.loops != "pointwise" or len(results) != 1 or not self._is_known(node):
+        if node.loops != "pointwise" or len(results) != 1 or not _elements(node):
             return False
         name = node.writes[0].name
         users = self.users.get(name, [])
@@ -190,21 +228,17 @@ class _Fused:
             return False
         if any(not self.all[user].loops for user in users):
             return False
-        distinct = len({_key(value) for value in whole.reads})
         each = whole.operations // max(_elements(node), 1)
-        if len(users) > 1 and distinct > REUSED_READS:
+        if len(users) > 1 and len(whole.reads) > REUSED_READS:
             return False
-        return distinct <= MOST_READS and each <= MOST_OPERATIONS
-
-    def _is_known(self, node: Node) -> bool:
-        """Whether sizes are numbers."""
-        return _elements(node) > 0
+        return len(whole.reads) <= MOST_READS and each <= MOST_OPERATIONS
 
     def _add(self, place: int, whole: _Inlined) -> None:
         node = whole.node
-        kernel = _Kernel(place, whole, node.loops if self._is_known(node) else "")
+        kernel = _Kernel(place, whole, node.loops if _elements(node) else "")
         self._depend(kernel)
         self.kernels[place] = kernel
+        self.kernel_at[place] = place
         for value in node.writes:
             self.writer[value.name] = place
         for name in kernel.needs:
@@ -215,17 +249,12 @@ class _Fused:
                 if joined is not None and joined is not kernel and self._fits(joined, kernel):
                     kernel = self._merged(joined, kernel)
 
-    def _join(self, place: int) -> None:
-        """The rest of an operator goes with the kernel that does all of it."""
-        last = max((n for kernel in self.kernels.values() for n in kernel.places), default=-1)
-        node = self.all[place - 1]
-        number = next(
-            (kernel.number for kernel in self.kernels.values() if last in kernel.places), -1
-        )
-        if node.writes and node.writes[0].name in self.inlined:
-            self.renamed[self.all[place].name] = node.name
-        elif number >= 0:
+    def _join(self, place: int, operator: int) -> None:
+        """The rest of an operator goes with the kernel that does all of it, if there is one."""
+        if operator in self.kernel_at:
+            number = self.kernel_at[operator]
             self.kernels[number].places.append(place)
+            self.kernel_at[place] = number
 
     def _depend(self, kernel: _Kernel) -> None:
         for name in kernel.needs:
@@ -284,14 +313,15 @@ class _Fused:
         del self.kernels[first.number]
         kernel = second
         kernel.places = sorted({*first.places, *second.places})
-        if first.cols > 1 or first.product:
+        if first.sums or first.product:
             kernel.rows, kernel.cols = first.rows, first.cols
         kernel.closed, kernel.product = kernel.closed or first.closed, first.product
-        kernel.reads = {**first.reads, **second.reads}
+        kernel.reads = _reads((*first.reads.values(), *second.reads.values()))
         kernel.writes = {**first.writes, **second.writes}
         kernel.operations += first.operations
         kernel.kind = min(kernel.kind, first.kind)
         kernel.needs = (first.needs | second.needs) - set(kernel.writes)
+        self.kernel_at |= dict.fromkeys(first.places, kernel.number)
         for name in first.writes:
             self.writer[name] = kernel.number
         for name in {*first.needs, *(value.name for value in first.reads.values())}:
@@ -304,19 +334,32 @@ class _Fused:
                 other.before = (other.before & ~mask) | bit | kernel.before
         return kernel
 
-    def nodes(self) -> Iterator[Node]:
-        """All kernels, each with what it waits for."""
-        for kernel in self.kernels.values():
-            for place in kernel.places:
-                self.renamed[self.all[place].name] = self.all[kernel.places[-1]].name
-        for whole in self.inlined.values():
-            writers = [self.writer[v.name] for v in whole.reads if v.name in self.writer]
-            if writers:
-                last = self.kernels[max(writers)]
-                self.renamed[whole.node.name] = self.all[last.places[-1]].name
+    def _readers(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
         for kernel in self.kernels.values():
             for value in kernel.reads.values():
-                self.read_by.setdefault(value.name, set()).add(kernel.number)
+                found.setdefault(value.name, set()).add(kernel.number)
+        return found
+
+    def _new_names(self) -> dict[str, str]:
+        """Node -> the last node of its kernel; of an inlined one, of what it reads."""
+        last = {n: self.all[kernel.places[-1]].name for n, kernel in self.kernels.items()}
+        found = {self.all[place].name: last[n] for place, n in self.kernel_at.items()}
+        for whole in self.inlined.values():
+            names = {value.name for value in whole.reads.values()}
+            writers = [self.writer[name] for name in names if name in self.writer]
+            if writers:
+                found[whole.node.name] = last[max(writers)]
+        operator = ""
+        for place, node in enumerate(self.all):
+            if node.loops != "joined":
+                operator = node.name
+            elif place not in self.kernel_at:
+                found[node.name] = found.get(operator, operator)
+        return found
+
+    def nodes(self) -> Iterator[Node]:
+        """All kernels, each with what it waits for."""
         for kernel in self.kernels.values():
             single = len(kernel.places) == 1
             plain = single and not self._reads_through(kernel)
@@ -339,18 +382,16 @@ class _Fused:
             numbers |= more
             waiting.extend(more)
         own = [self.all[self.kernels[n].places[-1]].name for n in sorted(numbers - {kernel.number})]
-        inside = {self.all[place].name for place in kernel.places}
         rest = [
             self.renamed.get(name, name)
             for place in kernel.places
             for node in (self.all[place], *self._inside(self.all[place]))
             for name in node.inputs
-            if name not in inside and name not in self.writer
             # within a block data edges suffice
-            and not (node.reads and name in self.names)
-        ]  # fmt: skip
-        last = self.all[kernel.places[-1]].name
-        return tuple(name for name in _unique((*own, *rest)) if name != last)
+            if name not in self.writer and not (node.reads and name in self.names)
+        ]
+        inside = {self.all[place].name for place in kernel.places}
+        return tuple(name for name in _unique((*own, *rest)) if name not in inside)
 
     def _inside(self, node: Node) -> Iterable[Node]:
         """Nodes that are computed in a node instead of stored."""
@@ -372,7 +413,7 @@ class _Fused:
         """A kernel that the compiler generates."""
         members = [self.all[place] for place in kernel.places]
         last = members[-1]
-        reads = _distinct(v for v in kernel.reads.values() if v.name not in kernel.writes)
+        reads = self._once(v for v in kernel.reads.values() if v.name not in kernel.writes)
         firsts = {node.writes[0].name for node in members if node.writes}
         writes = [
             value for name, value in kernel.writes.items() if self._is_written(name, kernel, firsts)
@@ -385,6 +426,20 @@ class _Fused:
             or sum(node.parameter_bytes for node in members),
             reads=tuple(reads), writes=tuple(writes), loops=kernel.loops,
         )  # fmt: skip
+
+    def _once(self, values: Iterable[Value]) -> list[Value]:
+        """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
+        given = list(values)
+        left, counted = dict(self.whole_bytes), {}
+        for place, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
+            counted[place] = min(value.nbytes, left.get(value.name, value.nbytes))
+            if value.name in left:
+                left[value.name] -= counted[place]
+        return [
+            replace(value, nbytes=counted[place])
+            for place, value in enumerate(given)
+            if counted[place] or not value.nbytes
+        ]
 
     def _is_written(self, name: str, kernel: _Kernel, firsts: set[str]) -> bool:
         """Whether a result is read outside its kernel. The first result of an operator that nobody
@@ -400,9 +455,9 @@ class _Fused:
 
 def _same_loops(first: _Kernel, second: _Kernel) -> bool:
     """Whether loops run over the same elements, or one over the sums of the other."""
-    if first.cols > 1 and second.cols > 1:
+    if first.sums and second.sums:
         return (first.rows, first.cols) == (second.rows, second.cols)
-    one, other = (first, second) if first.cols > 1 else (second, first)
+    one, other = (first, second) if first.sums else (second, first)
     return other.rows * other.cols in (one.rows, one.rows * one.cols)
 
 
@@ -433,26 +488,11 @@ def _elements(node: Node) -> int:
     return node.writes[0].elements if node.writes else 0
 
 
-def _key(value: Value) -> tuple[object, ...]:
-    """What makes a read of a tensor the same as another one."""
-    return value.name, value.offset, value.shape if value.nbytes == 0 else value.nbytes
-
-
 def _part(value: Value, share: float, offset: int) -> Value:
     """What a reader of a part of a result reads of a tensor that the result is computed from."""
     if share == 1.0:
         return value
     return replace(value, nbytes=int(value.nbytes * share), offset=value.offset + offset)
-
-
-def _distinct(values: Iterable[Value]) -> list[Value]:
-    """Reads, each part of a tensor once: of parts that begin at one place the largest."""
-    found: dict[tuple[str, int], Value] = {}
-    for value in values:
-        key = value.name, value.offset
-        if key not in found or found[key].nbytes < value.nbytes:
-            found[key] = value
-    return list(found.values())
 
 
 def _op(members: Sequence[Node], reads: list[Value], writes: list[Value], kernel: _Kernel) -> Op:
@@ -476,59 +516,3 @@ def _op(members: Sequence[Node], reads: list[Value], writes: list[Value], kernel
 def _residual(anchor: Op) -> tuple[tuple[str, int], ...]:
     sizes: Mapping[str, object] = {**dict(anchor.dims), "residual": 1}
     return tuple(sorted((name, size) for name, size in sizes.items() if isinstance(size, int)))
-
-
-def _stated(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Nodes with their tensors; of one that states none, those that its op implies."""
-    made: dict[str, Value] = {}
-    for node in nodes:
-        if node.reads or node.writes or node.loops:
-            made |= {value.name: value for value in node.writes}
-            yield node
-            continue
-        size = _result_size(node)
-        loops = _loops_of(node)
-        dtype = _format(node.op)
-        bits = int(BITS.get(dtype, 16))
-        own = Value((size * 8 // bits,), dtype, size, name=node.name)
-        reads = [made[name] for name in node.inputs if name in made and made[name].nbytes]
-        given = _inputs(node) - len(reads) if loops else 0
-        reads += [replace(own, name=f"{node.name} {number}") for number in range(given)]
-        if not size:
-            loops = ""
-        made[node.name] = own
-        yield replace(node, reads=tuple(reads), writes=(own,), loops=loops)
-
-
-def _loops_of(node: Node) -> Loops:
-    if node.op.family in REDUCTIONS:
-        return "rows"
-    few = node.source.split(".")[-1] if node.source else ""
-    if node.op.family in POINTWISE or few in ("dropout", "native_dropout"):
-        return "pointwise"
-    return ""
-
-
-def _inputs(node: Node) -> int:
-    """Tensors of its size that a node reads."""
-    if node.op.family == "elementwise":
-        inputs = dict(node.op.dims).get("inputs", 1)
-        return inputs if isinstance(inputs, int) else 1
-    if node.op.family == "silu_mul":
-        return 2
-    return 2 if dict(node.op.dims).get("residual") == 1 else 1
-
-
-def _result_size(node: Node) -> int:
-    """Bytes of its result; 0 where a size is a symbol."""
-    if not all(isinstance(size, (int, tuple)) for _, size in node.op.dims):
-        return 0
-    if node.op.family == "data_movement" and _loops_of(node):
-        read = node.op.dim("read_bytes")
-        return read if isinstance(read, int) else 0
-    return result_bytes(node.op)
-
-
-def _format(op: Op) -> str:
-    recipe = RECIPES.get(op.variant.dtype)
-    return op.variant.dtype if recipe is None else recipe.output

@@ -239,3 +239,21 @@ def test_what_the_backward_pass_reads_is_written_and_waited_for() -> None:
     written = {value.name for value in graph.blocks[0].nodes[-1].writes}
     assert written == {"relu", "out"}
     assert "out" in graph.blocks[1].nodes[0].inputs, "the kernel that wrote it"
+
+
+def test_parts_that_overlap_are_no_more_than_their_tensor() -> None:
+    whole = library("q", tensor("x"))
+    part = replace(tensor("q", SIZE - 64), offset=64)
+    kernel = fused(whole, loop("r", tensor("q"), part), loop("s", tensor("r")))[1]
+    assert moved(kernel) == (2 * SIZE, 2 * SIZE)
+    halves = (tensor("q", SIZE // 2), replace(tensor("q", SIZE // 2), offset=SIZE // 2))
+    other = fused(whole, loop("r", *halves), loop("s", tensor("r", SIZE // 2)))[1]
+    assert moved(other) == (2 * SIZE, SIZE), "parts that do not overlap count in full"
+
+
+def test_the_rest_of_an_operator_goes_with_its_first_node() -> None:
+    first = loop("mean", tensor("x"), loops="rows")
+    other = library("other", tensor("y"))
+    rest = [replace(loop(name, tensor("x")), loops="joined") for name in ("scale", "shift")]
+    nodes = fused(first, *rest, loop("behind", tensor("mean")), other)
+    assert [node.name for node in nodes] == ["behind", "other"]
