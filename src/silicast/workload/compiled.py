@@ -74,6 +74,8 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         own = {node.name for node in made}
         nodes = [
             replace(node, inputs=_unique(x if x in own else renamed.get(x, x) for x in node.inputs))
+            if renamed.keys() & node.inputs
+            else node
             for node in made
         ]
         blocks.append(replace(block, nodes=in_order(nodes, before | _unknown(nodes))))
@@ -430,11 +432,15 @@ class _Fused:
     def _once(self, values: Iterable[Value]) -> list[Value]:
         """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
         given = list(values)
-        left, counted = dict(self.whole_bytes), {}
+        names = [value.name for value in given]
+        if len(set(names)) == len(names):
+            return given
+        left, counted = dict.fromkeys(names, 0), {}
+        left |= {name: self.whole_bytes[name] for name in left if name in self.whole_bytes}
         for place, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
-            counted[place] = min(value.nbytes, left.get(value.name, value.nbytes))
-            if value.name in left:
-                left[value.name] -= counted[place]
+            known = value.name in self.whole_bytes
+            counted[place] = min(value.nbytes, left[value.name]) if known else value.nbytes
+            left[value.name] -= counted[place]
         return [
             replace(value, nbytes=counted[place])
             for place, value in enumerate(given)
@@ -479,8 +485,8 @@ def _extent(node: Node) -> tuple[int, int]:
 
 
 def _kind(node: Node) -> int:
-    flags = node.op.variant
-    return next((i for i, kind in enumerate(_DEAREST) if flags.flag(kind)), len(_DEAREST))
+    kinds = [_DEAREST.index(n) for n, on in node.op.variant.flags if on and n in _DEAREST]
+    return min(kinds, default=len(_DEAREST))
 
 
 def _elements(node: Node) -> int:
