@@ -62,7 +62,7 @@ def bert(batch: int, tokens: int, layers: int, hidden: int, heads: int, *, file:
             (a framework's product adds the bias, and reads one sequence's heads in place).
 
     >>> len(bert(8, 384, 1, 1024, 16, file=False).blocks[0].nodes)
-    38
+    46
     """
     w, rows, inner = _Writer(), batch * tokens, 4 * hidden
     size, scores = rows * hidden, batch * heads * tokens * tokens
