@@ -18,8 +18,6 @@ from silicast.workload.front_ends.packages_diffusers import INPUTS
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graph import Graph
 
-PIXELS = 8
-"""Of an image, to a pixel of its latent image, a side."""
 _TEXTS: Mapping[str, Mapping[str, int]] = {
     "clip-l": {
         "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
@@ -117,7 +115,7 @@ def _filled(inputs: Any, sizes: Mapping[str, int]) -> Any:
 def _step_class() -> Any:
     import torch
 
-    class Step(torch.nn.Module):
+    class Step(torch.nn.Module):  # type: ignore[misc]
         """A call of the denoiser, guidance (Ho and Salimans 2022) and Euler's update."""
 
         def __init__(self, module: Any, sample: str, times: int) -> None:
