@@ -102,8 +102,7 @@ def pipelines() -> Mapping[str, Pipeline]:
 
 
 def _filled(inputs: Any, sizes: Mapping[str, int]) -> Any:
-    import torch
-
+    torch = require("torch", "PyTorch")
     if isinstance(inputs, Mapping):
         return {name: _filled(each, sizes) for name, each in inputs.items()}
     shape = [sizes.get(size, size) for size in inputs.shape]
@@ -113,7 +112,7 @@ def _filled(inputs: Any, sizes: Mapping[str, int]) -> Any:
 
 @cache
 def _step_class() -> Any:
-    import torch
+    torch = require("torch", "PyTorch")
 
     class Step(torch.nn.Module):  # type: ignore[misc]
         """A call of the denoiser, guidance (Ho and Salimans 2022) and Euler's update."""

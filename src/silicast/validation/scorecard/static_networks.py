@@ -8,7 +8,6 @@ makes of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import final
 
 from silicast.composition.host_copies import HOST_COPY
@@ -22,11 +21,11 @@ GELU = ("mul", "div", "pow", "add", "mul")
 
 
 @final
-@dataclass
 class _Writer:
     """Nodes in order, in fp16."""
 
-    nodes: list[Node] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
 
     def add(self, op: Op, *inputs: str) -> str:
         """A node behind ``inputs``, the last one if left out; its name."""
