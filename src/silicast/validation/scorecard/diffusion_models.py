@@ -114,7 +114,7 @@ def _filled(inputs: Any, sizes: Mapping[str, int]) -> Any:
 def _step_class() -> Any:
     torch = require("torch", "PyTorch")
 
-    class Step(torch.nn.Module):  # type: ignore[misc]
+    class Step(torch.nn.Module):  # type: ignore[misc, name-defined]
         """A call of the denoiser, guidance (Ho and Salimans 2022) and Euler's update."""
 
         def __init__(self, module: Any, sample: str, times: int) -> None:
