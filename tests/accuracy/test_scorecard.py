@@ -23,7 +23,7 @@ FITS_ANEW = {"calibrated", "unseen", "ways"}
 SIMULATED = {"mlenergy", "mlperf", "serving", "serving-disaggregated", "serving-throughput"}
 """Suites that simulate seconds for a row."""
 
-TRACED = {"vision": ("torch", "timm")}
+TRACED = {"vision": ("torch", "timm"), "diffusion": ("torch", "diffusers", "transformers")}
 """Suites that trace programs first: packages that they need. Minutes, as long as none is kept."""
 
 SAMPLED = [

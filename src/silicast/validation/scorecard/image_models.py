@@ -1,25 +1,16 @@
-"""Programs of timm's image models, traced without data; for the suite "vision".
-
-Tracing takes seconds a model. ``SILICAST_TRACES`` names a folder where traces are kept between
-runs, by what they are of and by the code that made them; nothing is kept elsewhere.
-"""
+"""Programs of timm's image models, traced without data; for the suite "vision"."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import final
 
 from silicast.core.compiled import read_toml
-from silicast.core.hashing import content_hash, files_hash
+from silicast.validation.scorecard.traces import kept
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graph import Graph
-from silicast.workload.op_graph import read_op_graph, write_op_graph
-
-TRACES = "SILICAST_TRACES"
 
 
 @final
@@ -57,15 +48,7 @@ def program_of(run: ImageRun) -> Graph:
     Raises:
         SilicastError: PyTorch or timm is missing, or the module cannot be exported.
     """
-    folder = os.environ.get(TRACES)
-    if not folder:
-        return _traced(run)
-    name = content_hash([_code(), repr(run)])[:24]
-    path = Path(folder) / f"{run.architecture}-{name}.json"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_op_graph(_traced(run), path)
-    return read_op_graph(path)
+    return kept(run.architecture, repr(run), lambda: _traced(run))
 
 
 def _traced(run: ImageRun) -> Graph:
@@ -84,11 +67,3 @@ def _traced(run: ImageRun) -> Graph:
     return graph_of(
         module, (images,), training=run.training, autocast="fp16", name=run.architecture
     )
-
-
-@cache
-def _code() -> str:
-    folder = Path(__file__).parents[2] / "workload"
-    parts = ("front_ends", "operators")
-    files = [path for part in parts for path in sorted((folder / part).glob("*.py"))]
-    return files_hash([*files, folder / "op_graph.py", folder / "tensor.py"])

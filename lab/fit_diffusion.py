@@ -1,0 +1,86 @@
+"""Constants of the diffusion campaign of ML.ENERGY (version 2), from half of its pipelines.
+
+    python -m lab.fit_diffusion
+
+Host, slowdown and power of each device are those with the least mean |log ratio| over the rows of
+``HALVES`` "fitted", in that order: host and slowdown on seconds, then power on joules. Programs are
+traced, or read from ``SILICAST_TRACES``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from silicast.validation.scorecard import traces
+from silicast.validation.scorecard.model_suite import Case
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites import diffusion
+from silicast.validation.scorecard.suites.diffusion import METRICS, Campaign
+
+TARGET = Path(traces.__file__).with_name("diffusion_campaign.toml")
+HOST = (1.2, 1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35)
+SLOWER = tuple(round(0.9 + 0.02 * step, 2) for step in range(0, 46, 2))
+POWER = tuple(round(0.8 + 0.05 * step, 2) for step in range(41))
+
+
+def error(cases: Sequence[Case], metric: str, campaign: Campaign) -> float:
+    """Mean |log ratio|."""
+    return fmean(
+        abs(math.log(diffusion.answer(case, campaign)[metric][0] / case.measured[metric]))
+        for case in cases
+    )
+
+
+def fit(cases: Sequence[Case]) -> Campaign:
+    """The constants of one device."""
+    time = min(
+        (Campaign(host, slower) for host, slower in itertools.product(HOST, SLOWER)),
+        key=lambda each: error(cases, METRICS[0], each),
+    )
+    found = (Campaign(time.host_factor, time.slower, power) for power in POWER)
+    return min(found, key=lambda each: error(cases, METRICS[1], each))
+
+
+def text(found: Mapping[str, Campaign]) -> str:
+    """The file."""
+    lines = [
+        "# The campaign's host, time and power over ours; see suites/diffusion.py.",
+        "# Written by `python -m lab.fit_diffusion` from half of the pipelines.",
+    ]
+    for device, own in found.items():
+        lines += [
+            "", f"[{device}]", f"host_factor = {own.host_factor}", f"slower = {own.slower}",
+            f"power = {own.power}",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    known: dict[tuple[object, ...], object] = {}
+    passes = diffusion.passes
+
+    def remembered(machine, model, images, steps):  # type: ignore[no-untyped-def]
+        key = machine.device.name, machine.host.factor, model, images, steps
+        if known and next(iter(known))[:2] != key[:2]:
+            known.clear()
+        if key not in known:
+            known[key] = passes(machine, model, images, steps)
+        return known[key]
+
+    diffusion.passes = remembered
+    fitted = {}
+    for device in diffusion.DEVICES.values():
+        rows = [
+            case
+            for case in diffusion.cases(data_folder(), "fitted")
+            if case.labels["device"] == device
+        ]
+        fitted[device] = fit(rows)
+        before = [error(rows, metric, Campaign()) for metric in METRICS]
+        after = [error(rows, metric, fitted[device]) for metric in METRICS]
+        print(device, len(rows), fitted[device], before, after)
+    TARGET.write_text(text(fitted))
