@@ -3,8 +3,9 @@
     python -m lab.fit_whole_models
 
 Of GeForce boards no convolution in 16 bits was measured alone, nor rows of norms as short as image
-models have. What timm's models take shows them: half of the families give the constants, the other
-half is scored. Needs PyTorch and timm, which read the models.
+models have, nor a norm over a batch anywhere. What timm's models take shows them: half of the
+families give the constants, the other half is scored. Of training they give one: how fast norms
+over a batch are in it. Needs PyTorch and timm, which read the models.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
 from silicast.composition.program import predict_program
 from silicast.hardware.catalog import find_device
+from silicast.kernels.data_movement import OWN_RATES
 from silicast.kernels.physics import WHOLE_MODELS, replaced
 from silicast.validation.scorecard.image_models import families, program_of
 from silicast.validation.scorecard.suites.vision import CAMPAIGNS, TIMES, Campaign, rows_of
@@ -34,7 +36,7 @@ from silicast.workload.op import Op
 
 CHOSEN = "chosen_on"
 FAMILIES = ("conv2d", "layernorm", "gemm")
-"""Kernels whose constants are estimated."""
+"""Kernels whose constants are estimated, beside those of :data:`OWN_RATES`."""
 PULL = 0.25
 """A constant e times its start weighs as much as this share of one model's logarithm."""
 STARTS = {
@@ -42,14 +44,18 @@ STARTS = {
     "conv2d.tensor.narrow_taps_per_clock": 0.16, "conv2d.looped_share": 0.25,
     "conv2d.looped_last_share": 0.1,
     "conv2d.tensor.layout_share": 0.3, "streaming.layernorm.slot_s": 4.0,
-    "gemm.headroom_share": 0.3,
+    "gemm.headroom_share": 0.3, "streaming.batch_norm.dram_fraction": 0.8,
 }  # fmt: skip
+TRAINING_STARTS = {"streaming.batch_statistics.dram_fraction": 0.6}
+"""Estimated from training alone, where the others stand."""
 LEAST, MOST = 0.02, 20.0
 """Of a start, the least and the most that is believed."""
 WHOLE_PIPE = {"conv2d.tensor.share": 1.25, "gemm.headroom_share": 1.0}
 """The most that physics allows: all of the pipe's rate, the largest clock."""
 SAME = {"conv2d.headroom_share": "gemm.headroom_share"}
 """Constants that are one."""
+SHARED = ("streaming.batch_norm.dram_fraction", "streaming.batch_statistics.dram_fraction")
+"""Of a library's kernels, which other architectures run as well: the mean stands there."""
 UNKNOWN = {"conv2d.tensor.layout_share": 0.0}
 """Architectures that nobody showed: what their kernels were measured with holds."""
 FALLBACK = {"blackwell-rtx": "ada"}
@@ -96,14 +102,13 @@ class WholeModels(Fitter[Rows]):
     group = WHOLE_MODELS
     data = (TIMES,)
     split = (
-        "families of timm in two halves (image_models.toml): the constants are of the first, "
-        "forward passes only"
+        "families of timm in two halves (image_models.toml): the constants are of the first, of "
+        "forward passes but for batch_statistics, which is of training"
     )
     notes = "log residuals of whole passes, soft absolute value; pulled to the start"
 
     def rows(self, data: Path) -> Rows:
-        return [program for campaign in CAMPAIGNS if not campaign.training
-                for program in self._programs(data, campaign)]  # fmt: skip
+        return [program for campaign in CAMPAIGNS for program in self._programs(data, campaign)]
 
     def _programs(self, data: Path, campaign: Campaign) -> Rows:
         machine, found = machine_of(campaign), []
@@ -111,7 +116,7 @@ class WholeModels(Fitter[Rows]):
             graph = program_of(measured.run(campaign))
             graph = fused_graph(graph) if campaign.compiled else graph
             whole = predict_program(machine, graph)
-            own = [node.op for _, node in graph.nodes() if node.op.family in FAMILIES]
+            own = [node.op for _, node in graph.nodes() if _is_estimated(node.op)]
             counts = Counter(own)
             inside = float(times_of(machine, list(counts)) @ np.array([*counts.values()]))
             rest = whole.total.latency_s.estimate - inside
@@ -120,39 +125,23 @@ class WholeModels(Fitter[Rows]):
         return found
 
     def fit(self, rows: Rows) -> Body:
-        """One set of constants for each architecture."""
-        boards = {find_device(program.campaign.device).architecture: "" for program in rows}
-        own = {}
+        """One set of constants for each architecture, then what all share."""
+        boards = dict.fromkeys(architecture_of(row) for row in rows)
+        own: dict[str, dict[str, float]] = {}
         for architecture in boards:
             known = [
-                program
-                for program in rows
-                if program.half == CHOSEN
-                and find_device(program.campaign.device).architecture == architecture
+                row for row in rows if row.half == CHOSEN and architecture_of(row) == architecture
             ]
-            own[architecture] = self._fitted(architecture, known)
-        return fitting.body(UNKNOWN, own, FALLBACK)
-
-    def _fitted(self, architecture: str, rows: Rows) -> dict[str, float]:
-        starts = np.array([*STARTS.values()])
-
-        most = np.log([min(MOST, WHOLE_PIPE.get(n, np.inf) / s) for n, s in STARTS.items()])
-
-        def constants(x: F) -> dict[str, float]:
-            found = dict(zip(STARTS, (starts * np.exp(x)).tolist(), strict=True))
-            return found | {name: found[other] for name, other in SAME.items()}
-
-        def residuals(x: F) -> F:
-            with replaced({WHOLE_MODELS: of({architecture: constants(x)})}):
-                log = np.log(predicted(rows) / np.array([row.measured_s for row in rows]))
-            return np.concatenate([log, PULL * x])
-
-        found = least_squares(
-            residuals, np.zeros(len(starts)), bounds=(np.log(LEAST), most),
-            loss="soft_l1", f_scale=0.05, diff_step=0.02, max_nfev=8,
-        )  # fmt: skip
-        print(architecture, constants(found.x), flush=True)
-        return constants(found.x)
+            forward = [row for row in known if not row.campaign.training]
+            trained = [row for row in known if row.campaign.training]
+            own[architecture] = _fitted(architecture, forward, STARTS, {})
+            if trained:
+                own[architecture] |= _fitted(
+                    architecture, trained, TRAINING_STARTS, own[architecture]
+                )
+        shared = {name: _mean(name, own) for name in SHARED}
+        own = {architecture: shared | table for architecture, table in own.items()}
+        return fitting.body(UNKNOWN | shared, own, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
@@ -165,6 +154,44 @@ class WholeModels(Fitter[Rows]):
                     scores[f"{campaign.metric}/{half} mean_ape"] = round(100 * float(off.mean()), 1)
         print(scores)
         return scores
+
+
+def architecture_of(row: Program) -> str:
+    """Of the board that a program ran on."""
+    return find_device(row.campaign.device).architecture
+
+
+def _is_estimated(op: Op) -> bool:
+    return op.family in FAMILIES or any(op.variant.flag(name) for name in OWN_RATES)
+
+
+def _mean(name: str, own: Mapping[str, Mapping[str, float]]) -> float:
+    """Geometric mean over the architectures that show a constant."""
+    return float(np.exp(np.mean([np.log(table[name]) for table in own.values() if name in table])))
+
+
+def _fitted(
+    architecture: str, rows: Rows, start: Mapping[str, float], others: Mapping[str, float]
+) -> dict[str, float]:
+    """Constants that bring programs nearest to what was measured, beside others that stand."""
+    starts = np.array([*start.values()])
+    most = np.log([min(MOST, WHOLE_PIPE.get(name, np.inf) / s) for name, s in start.items()])
+
+    def constants(x: F) -> dict[str, float]:
+        found = dict(zip(start, (starts * np.exp(x)).tolist(), strict=True))
+        return found | {name: found[other] for name, other in SAME.items() if other in found}
+
+    def residuals(x: F) -> F:
+        with replaced({WHOLE_MODELS: of({architecture: {**others, **constants(x)}})}):
+            log = np.log(predicted(rows) / np.array([row.measured_s for row in rows]))
+        return np.concatenate([log, PULL * x])
+
+    found = least_squares(
+        residuals, np.zeros(len(starts)), bounds=(np.log(LEAST), most),
+        loss="soft_l1", f_scale=0.05, diff_step=0.02, max_nfev=8,
+    )  # fmt: skip
+    print(architecture, constants(found.x), flush=True)
+    return constants(found.x)
 
 
 def of(architectures: Mapping[str, Mapping[str, float]]) -> Any:

@@ -35,7 +35,7 @@ def request_ms(data: Path, device: str) -> float:
         if "GPUNet" in row["model"] and device in row["gpu"] and row["scenario"] == "offline"
         and row["batch"] == 1 and row["consistent"] and row["units_note"] == "ms"
     ]  # fmt: skip
-    return median(sum(row[name] for name in BESIDE) for row in rows)
+    return float(median(sum(row[name] for name in BESIDE) for row in rows))
 
 
 def sent_ns_per_byte(size: int) -> tuple[float, float]:

@@ -6,7 +6,8 @@ zeros are multiplied; gradients of filters sum over all results.
 fused Winograd: F(2x2): 16 products in place of 36, transforms inside the kernel.
 Winograd: F(4x4) in three steps, transformed images and results through memory.
 fft: tiles of 32 x 32 in the frequency domain, likewise.
-direct: one thread a result on the FMA pipe, for groups of few channels (depthwise).
+direct: one thread a result on the FMA pipe, for groups of few channels (depthwise). Where cuDNN has
+no kernel for a depthwise gradient of filters, PyTorch's own gives each tap of a channel a block.
 
 Each is a batch of matrix products with other traffic, so that the candidates, waves and splits are
 those of :mod:`silicast.kernels.gemm_model`. See docs/explanation/convolution.md.
@@ -30,6 +31,7 @@ from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.physics import load_physics
+from silicast.kernels.streaming_rates import memory_latency_s
 from silicast.workload.op import Variant
 
 PHYSICS = "conv2d"
@@ -45,6 +47,8 @@ ALIGNMENT = 8.0
 """Channels of a tap that tensor cores take together: fewer are padded."""
 
 FFT_TILE = 32.0
+WARPS_OF_TAP, BLOCKS_OF_TAP = 8.0, 6.0
+"""Warps in a block of PyTorch's depthwise gradient of filters, and such blocks on a core."""
 NEVER_S = 1e30
 """Time of an algorithm that does not apply."""
 
@@ -76,6 +80,8 @@ class Setting:
         fma: operations per second of the FMA pipe.
         layout_share: of images and results, how much is written and read once more because tensor
             cores take channels beside each other, and these lie otherwise.
+        latency_s: a read of memory by one thread.
+        last: channels lie beside each other in memory.
         looped_share: of ``fma``, what direct kernels reach with filters that they do not unroll:
             those wider than ``widest_unrolled``.
     """
@@ -93,6 +99,8 @@ class Setting:
     l2_bytes: float
     fma: float
     cold: bool
+    latency_s: float
+    last: bool
     layout_share: float
     looped_share: float
     widest_unrolled: float
@@ -127,6 +135,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         dram=data_rate(device) * c["dram_efficiency"], l2=cache_rate(device) * c["l2_efficiency"],
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
         fma=device.peak_per_s("fma", "fp32") * c["direct_share"], cold=variant.cache == "cold",
+        latency_s=memory_latency_s(device), last=variant.flag("channels_last"),
         layout_share=0.0 if variant.flag("channels_last") else c["layout_share"],
         looped_share=c["looped_last_share" if variant.flag("channels_last") else "looped_share"],
         widest_unrolled=7.0 if variant.flag("channels_last") else 5.0,
@@ -332,7 +341,29 @@ def _direct(setting: Setting, f: Shape) -> Found:
     looped = (np.maximum(f.r, f.s) > setting.widest_unrolled)[0]
     rate = setting.fma * np.where(looped, setting.looped_share, 1.0)
     busy = operations / rate * (cores / np.minimum(blocks, cores))
+    if setting.direction == WEIGHTS and not setting.last:
+        busy = np.maximum(busy, np.where(_by_taps(setting, f), _taps_s(setting, f), 0.0))
     return _with_memory(setting, f, busy, operations, blocks, 0.0, 1.0)
+
+
+def _by_taps(setting: Setting, f: Shape) -> NDArray[np.bool_]:
+    """Whether PyTorch computes a depthwise gradient itself (ATen's use_cudnn_depthwise)."""
+    depthwise = (f.groups == f.c) & (f.c > 1.0)
+    square = (f.r == f.s) & ((f.r == 1.0) | (f.r == 3.0) | (f.r == 5.0))
+    strided = (f.stride_h == 2.0) & (f.r > 1.0) & (f.c >= np.where(f.w >= 28.0, 256.0, 512.0))
+    known = square & (f.c >= 32.0) & (f.w >= 7.0) & ((f.stride_h == 1.0) | strided)
+    if setting.recipe.compute not in ("fp16", "bf16"):
+        known = np.zeros_like(known)
+    found: NDArray[np.bool_] = (depthwise & ~known)[0]
+    return found
+
+
+def _taps_s(setting: Setting, f: Shape) -> F64:
+    """Its blocks: each warp takes every eighth image, its lanes walk over the image's results."""
+    steps = np.ceil(f.n / WARPS_OF_TAP) * np.ceil(f.p * f.q / 32.0)
+    rounds = np.ceil(f.k * f.r * f.s / (setting.rates.cores * BLOCKS_OF_TAP))
+    seconds: F64 = (rounds * steps)[0] * setting.latency_s
+    return seconds
 
 
 def _with_memory(

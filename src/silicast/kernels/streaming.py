@@ -57,11 +57,13 @@ class Stream(Struct, frozen=True):
             is smaller by so much.
         scattered_bytes: of those that cross memory, bytes of rows that do not begin at multiples
             of 16 bytes, where kernels load element by element.
+        looped_trips: dependent reads of memory that every thread makes one after another while
+            others stream: its loop takes as long as they do, however few threads there are.
         matrix: operations of 16-bit matrix products that run between the sweeps. The bound allows
             for half of them: those of a symmetric result need not be made twice.
 
-    ``reread_bytes``, ``between_bytes``, ``scattered_bytes`` and ``matrix`` are None where kernels
-    of the kind have none.
+    ``reread_bytes``, ``between_bytes``, ``scattered_bytes``, ``looped_trips`` and ``matrix`` are
+    None where kernels of the kind have none.
     """
 
     read_bytes: Any
@@ -79,6 +81,7 @@ class Stream(Struct, frozen=True):
     blocks_per_core: float = 2.0
     in_place_bytes: Any = 0
     scattered_bytes: Any = None
+    looped_trips: Any = None
     matrix: Any = None
 
 
@@ -114,7 +117,7 @@ class StreamingKernel(Implementation):
     @final
     def rates(self, variant: Variant, device: Device) -> StreamingRates:
         """The device's rates as this family's kernels of a variant reach them."""
-        return rates_of(device, self.family, SCALAR if self.is_scalar(variant) else "")
+        return rates_of(device, self.family, self.kernel_style(variant))
 
     @final
     def is_scalar(self, variant: Variant) -> bool:
@@ -127,9 +130,8 @@ class StreamingKernel(Implementation):
         found = self.kernel_style(variant)
         return found if found in (SCALAR, VECTORISED) else ""
 
-    @final
     def kernel_style(self, variant: Variant) -> str:
-        """How a variant's library runs this family; "" = as most do."""
+        """How a variant's library runs this family, which names constants; "" = as most do."""
         rule = kernel_rule(self.family, Facts.of(variant))
         return rule.style if rule else ""
 
@@ -210,7 +212,10 @@ def analyse_stream(stream: Stream, variant: Variant, m: StreamingRates) -> Analy
     core_s = xp.maximum(core_s, block_s)
     slot_s = rounds * m.slot_s
     fma_s, xu_s = _over(fma, m.fma_per_s) / fill, _over(xu, m.xu_per_s) / fill
-    busy_s = smooth_max((xp.maximum(dram_s, core_s), slot_s, fma_s, xu_s))
+    streams_s = xp.maximum(dram_s, core_s)
+    if stream.looped_trips is not None:
+        streams_s = xp.maximum(streams_s, stream.looped_trips * m.latency_s)
+    busy_s = smooth_max((streams_s, slot_s, fma_s, xu_s))
     if stream.matrix is not None:
         busy_s = busy_s + _over(matrix, m.matrix_per_s)
     time_s = _with_protocol(busy_s, stream, variant, m)

@@ -17,6 +17,9 @@ from silicast.kernels.device_rates import data_rate
 from silicast.kernels.physics import constants_of
 
 GROUP = "streaming"
+TRIP_PER_LATENCY = 1.5
+"""A dependent trip of a block, as fitted, over the latency of memory that files of A100, H100 and
+RTX 4090 state (1.4 to 1.6); for devices whose file states none."""
 
 
 @final
@@ -30,6 +33,7 @@ class StreamingRates:
         stream_dispatch_s, stream_record_s: host time before an eager kernel starts on an idle
             device, and from there until the event after it is recorded.
         trip_s, reduction_s: a dependent round trip to memory, a block-wide reduction.
+        latency_s: a read of device memory by one thread.
         slot_s: shortest time between two thread blocks on one core.
         dram_per_s, l2_per_s, core_per_s, block_per_s: bytes per second from memory to the device,
             from the L2 to all cores and to one, and to one thread block alone.
@@ -52,6 +56,7 @@ class StreamingRates:
     stream_dispatch_s: float
     stream_record_s: float
     trip_s: float
+    latency_s: float
     reduction_s: float
     slot_s: float
     dram_per_s: float
@@ -115,6 +120,7 @@ class StreamingRates:
             stream_dispatch_s=constant("stream_dispatch_s"),
             stream_record_s=constant("stream_record_s"),
             trip_s=constant("trip_cycles") / clock,
+            latency_s=memory_latency_s(device),
             reduction_s=constant("reduction_cycles") / clock,
             slot_s=constant("slot_s"),
             dram_per_s=data_rate(device) * min(constant("dram_fraction"), 1.0),
@@ -144,6 +150,12 @@ class StreamingRates:
             small_log_sd=constant("small_log_sd"),
             eager_error=constant("eager_error"),
         )
+
+
+def memory_latency_s(device: Device) -> float:
+    """A read of device memory by one thread: as the file states, else as kernels show."""
+    trip_s = constants_of(GROUP, device.architecture)["trip_cycles"] / device.clocks.boost_hz
+    return device.dram.latency_s or trip_s / TRIP_PER_LATENCY
 
 
 def _matrix_rates(device: Device) -> tuple[float, float]:

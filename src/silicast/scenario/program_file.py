@@ -22,9 +22,9 @@ from silicast.workload.chakra.files import is_chakra
 from silicast.workload.compiled import fused_graph
 from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph
-from silicast.workload.graph import Block, Graph, Node, parameter_bytes_of
-from silicast.workload.op import Op, Variant
+from silicast.workload.graph import Graph, parameter_bytes_of
 from silicast.workload.op_graph import graph_of_file, read_graph_file
+from silicast.workload.update import format_of_weights, with_update
 
 OP_GRAPH = ".json"
 
@@ -143,11 +143,6 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     weights = parameter_bytes_of(graph)
     if optimizer is None or not weights:
         return graph, (weights, 0)
-    formats = (node.op.variant.dtype for _, node in graph.nodes())
-    dtype = next((name for name in formats if name in ("fp32", "bf16", "fp16")), "bf16")
-    count = weights * 8 // int(BITS[dtype])
-    rule = update_rule(optimizer)
-    kept = count * optimizer_bytes(rule, dtype)
-    op = Op.make("optimizer", Variant(dtype=dtype, flags=((rule, True),)), elements=count)
-    block = Block("optimizer", (Node("update", op),), direction="optimizer")
-    return replace(graph, blocks=(*graph.blocks, block)), (weights, kept)
+    rule, dtype = update_rule(optimizer), format_of_weights(graph)
+    kept = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
+    return with_update(graph, rule), (weights, kept)

@@ -115,6 +115,30 @@ def test_gradients_cost_about_what_the_forward_pass_does() -> None:
     assert max(times) < 4.0 * min(times)
 
 
+def depthwise_gradient(dtype: str = "fp16", last: bool = False, **sizes: int) -> float:
+    flags = (("backward_weights", True), *((("channels_last", True),) if last else ()))
+    kernel = sizes.get("kernel", 3)
+    channels = sizes.pop("channels", 256)
+    base = {
+        "batch": 256, "in_channels": channels, "out_channels": channels, "groups": channels,
+        "kernel": kernel, "padding": kernel // 2,
+    }  # fmt: skip
+    return estimate(conv(Variant(dtype, flags=flags), **{**base, **sizes}), H100)
+
+
+def test_a_depthwise_gradient_that_cudnn_does_not_take_runs_a_block_a_tap() -> None:
+    """Eight warps of a block share the images: four times as many images, four times as long; and
+    narrower channels than the core can hold blocks of take one round, whatever their number.
+    """
+    assert depthwise_gradient(kernel=7) > 2 * depthwise_gradient(kernel=5), "5 taps: cuDNN's"
+    assert depthwise_gradient("fp32", kernel=5) > 1.5 * depthwise_gradient(kernel=5)
+    assert depthwise_gradient(kernel=7, last=True) < depthwise_gradient(kernel=7)
+    few, more = (depthwise_gradient("fp32", channels=channels) for channels in (16, 32))
+    assert few == pytest.approx(more, rel=0.02)
+    small, large = (depthwise_gradient("fp32", batch=batch) for batch in (512, 2048))
+    assert large == pytest.approx(4 * small, rel=0.1)
+
+
 def test_a_strided_gradient_of_the_input_multiplies_zeros() -> None:
     shape = {"batch": 32, "in_channels": 256, "out_channels": 256, "kernel": 5, "stride": 2}
     forward, data = (estimate(conv(Variant("fp32", flags=f), **shape)) for f in BACKWARD[:2])

@@ -15,7 +15,7 @@ from silicast.kernels.elementwise import KINDS, elementwise_op, kind_of
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import Stream, analyse_stream, element_bytes
-from silicast.kernels.streaming_rates import StreamingRates
+from silicast.kernels.streaming_rates import StreamingRates, memory_latency_s
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")
@@ -319,3 +319,33 @@ def test_the_middle_of_the_measured_stands_for_what_nobody_measured() -> None:
     )
     assert physics.default["dram_fraction"] == pytest.approx(shares[2], rel=1e-3)
     assert physics.default["dram_fraction"] * physics.default["gddr.dram_fraction"] <= 1.0
+
+
+def moving(device: Device, flags: tuple[tuple[str, bool], ...], sizes: dict[str, int]) -> float:
+    return estimate(Op.make("data_movement", Variant("fp32", flags=flags), **sizes), device)
+
+
+def test_a_loop_over_memory_takes_a_latency_a_trip_however_few_bytes() -> None:
+    sizes = {"read_bytes": 1 << 20, "written_bytes": 1 << 22}
+    latency_s = H100.dram.latency_s
+    none, one, short, long = (
+        moving(H100, (), {**sizes, **({"looped_trips": trips} if trips else {})})
+        for trips in (0, 1, 100_000, 200_000)
+    )
+    assert long - short == pytest.approx(100_000 * latency_s, rel=0.01)
+    assert one == none, "what streams meanwhile hides it"
+
+
+@pytest.mark.parametrize("name", ["A100-SXM-80GB", "RTX 3090", "MI300X", "Gaudi 3"])
+def test_a_device_without_stated_latency_has_that_of_its_trips(name: str) -> None:
+    assert 1e-7 < memory_latency_s(find_device(name)) < 2e-6
+
+
+def test_norms_over_a_batch_have_rates_of_their_own() -> None:
+    sizes = {"read_bytes": 1 << 30, "written_bytes": 1 << 29}
+    board = find_device("RTX 3090")
+    plain, fixed, trained = (
+        moving(board, flags, sizes)
+        for flags in ((), (("batch_norm", True),), (("batch_statistics", True),))
+    )
+    assert plain < fixed < trained

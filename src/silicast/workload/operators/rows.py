@@ -104,9 +104,10 @@ def _batch_norm(call: Call) -> Op:
     fixed = "no_training" in call.name or "no_update" in call.name
     if not fixed and not any(x is True for x in (*call.args, *call.kwargs.values())):
         fixed = "with_update" not in call.name
+    count = images.elements
     if fixed:
-        return pointwise("add", (images,), call.out)
-    return movement(2 * images.nbytes, call.written_bytes, 6 * images.elements)
+        return movement(images.nbytes, call.out.nbytes, 2 * count, flag="batch_norm")
+    return movement(2 * images.nbytes, call.written_bytes, 6 * count, flag="batch_statistics")
 
 
 lowers("onnx: BatchNormalization")(lambda call: pointwise("add", call.inputs[:1], call.out))
@@ -115,8 +116,8 @@ lowers("onnx: BatchNormalization")(lambda call: pointwise("add", call.inputs[:1]
 @lowers("aten: native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward")
 def _batch_norm_backward(call: Call) -> Op:
     """A sweep over gradients and images for the sums, one for the result."""
-    both = call.inputs[0].nbytes + call.inputs[1].nbytes
-    return movement(2 * both, call.written_bytes, 10 * call.inputs[0].elements)
+    both, count = call.inputs[0].nbytes + call.inputs[1].nbytes, call.inputs[0].elements
+    return movement(2 * both, call.written_bytes, 10 * count, flag="batch_statistics")
 
 
 @lowers("aten: native_group_norm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from silicast.workload.op import Op
 from silicast.workload.operators.call import Call, Kernel, Value
@@ -220,9 +219,8 @@ def _sorted(call: Call) -> Op:
 )
 def _pool(call: Call) -> Op:
     """An operation a tap; the flag names the kind, as some libraries take taps one by one."""
-    op = moved(call, per_result=math.prod(call.arg(1, "kernel_size", [2, 2])))
-    kind = "max_pool" if "max" in call.name else "avg_pool"
-    return replace(op, variant=replace(op.variant, flags=((kind, True),)))
+    taps = math.prod(call.arg(1, "kernel_size", [2, 2]))
+    return moved(call, per_result=taps, flag="max_pool" if "max" in call.name else "avg_pool")
 
 
 lowers("onnx: MaxPool AveragePool LpPool")(
@@ -240,12 +238,34 @@ def _pool_backward(call: Call) -> Op:
     return movement(call.inputs[0].nbytes + indices, call.written_bytes, call.out.elements)
 
 
-lowers(
+_WALKING = frozenset(
+    (
+        "upsample_linear1d",
+        "upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "upsample_trilinear3d",
+        "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa",
+    )
+)
+"""Interpolations whose kernel gives a thread the same place of every image and channel."""
+
+
+@lowers(
     "aten: upsample_linear1d upsample_bilinear2d upsample_bilinear2d_backward upsample_bicubic2d "
     "upsample_bicubic2d_backward upsample_trilinear3d _upsample_bilinear2d_aa "
     "_upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward "
     "grid_sampler_2d grid_sampler_2d_backward"
-)(lambda call: moved(call, per_result=3 * (16 if "bicubic" in call.name else 4)))
+)
+def _interpolated(call: Call) -> Op:
+    """Four or sixteen neighbours a result. Forward, PyTorch's CUDA kernels run a thread for each
+    place of one image, and it walks over all channels of all images (ATen/native/cuda/UpSample*).
+    """
+    name = call.name.split(".")[1]
+    image = call.inputs[0]
+    walks = name in _WALKING and not (name == "upsample_bilinear2d" and image.channels_last)
+    trips = math.prod(image.shape[:2]) if walks else 0
+    return moved(call, per_result=3 * (16 if "bicubic" in name else 4), looped_trips=trips)
 
 
 @lowers("onnx: Resize Upsample GridSample")

@@ -19,26 +19,34 @@ OPERATIONS = {
 
 
 def movement(
-    read_bytes: int, written_bytes: int, operations: int = 0, *, unmodelled: bool = False
-) -> Op:
+    read_bytes: int, written_bytes: int, operations: int = 0, *, looped_trips: int = 0,
+    flag: str = "", unmodelled: bool = False,
+) -> Op:  # fmt: skip
     """An op of which bytes and operations are all that counts.
 
     Args:
+        looped_trips: reads of memory that each thread makes one after another.
+        flag: what kind of kernel it is, where that matters.
         unmodelled: no model describes what else it does; answers name it.
     """
-    flags = (("unmodelled", True),) if unmodelled else ()
+    flags = tuple((name, True) for name in (flag, "unmodelled" * unmodelled) if name)
+    loop = {"looped_trips": looped_trips} if looped_trips else {}
     return Op.make(
         "data_movement", Variant("fp32", flags=flags),
         read_bytes=int(read_bytes), written_bytes=max(int(written_bytes), 1),
-        operations=int(operations),
+        operations=int(operations), **loop,
     )  # fmt: skip
 
 
-def moved(call: Call, per_result: int = 0, per_input: int = 0) -> Op:
+def moved(
+    call: Call, per_result: int = 0, per_input: int = 0, *, looped_trips: int = 0, flag: str = ""
+) -> Op:
     """Everything in and out once, with operations for each element of the result or the inputs."""
     operations = per_result * call.out.elements if call.outputs else 0
     operations += per_input * sum(value.elements for value in call.inputs)
-    return movement(call.read_bytes, call.written_bytes, operations)
+    return movement(
+        call.read_bytes, call.written_bytes, operations, looped_trips=looped_trips, flag=flag
+    )
 
 
 def pointwise(kind: str, inputs: Sequence[Value], out: Value) -> Op:

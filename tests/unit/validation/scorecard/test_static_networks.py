@@ -14,7 +14,7 @@ def products(graph: Graph) -> int:
     total = 0
     for _, node in graph.nodes():
         if node.op.family == "gemm":
-            sizes = dict(node.op.dims)
+            sizes = {name: size for name, size in node.op.dims if isinstance(size, int)}
             total += sizes["m"] * sizes["n"] * sizes["k"] * sizes.get("batch", 1)
     return total
 

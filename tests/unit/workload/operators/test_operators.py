@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -145,6 +146,33 @@ class TestStreams:
         op = product(8, 8, 8, 1, dtype)
         assert op.variant.flag("unmodelled")
         assert time_of(op, H100).estimate_s > 0
+
+    def test_interpolations_walk_over_images_and_channels(self) -> None:
+        """PyTorch gives a thread a place; only two-dimensional linear ones have another kernel for
+        channels that lie beside each other.
+        """
+        image, out = x(2, 32, 7, 7), x(2, 32, 14, 14)
+        last = replace(image, strides=(7 * 7 * 32, 1, 7 * 32, 32))
+
+        def trips(kind: str, value: Value) -> object:
+            found = kernels_of(Call(f"aten.{kind}.default", (value,), {}, (value,), (out,)))
+            return dict(found[0].op.dims).get("looped_trips", 0)
+
+        assert trips("upsample_bilinear2d", image) == 2 * 32
+        assert trips("upsample_bilinear2d", last) == 0
+        assert trips("upsample_bicubic2d", last) == 2 * 32
+        assert trips("upsample_bilinear2d_backward", image) == 0
+
+    def test_norms_over_a_batch_say_so(self) -> None:
+        image, scale = x(2, 32, 7, 7), x(32)
+        fixed, trained = (
+            kernels_of(Call(f"aten.{name}.default", (image,), {}, (image, scale), (image,)))[0].op
+            for name in ("_native_batch_norm_legit_no_training", "_batch_norm_with_update")
+        )
+        assert fixed.variant.flag("batch_norm")
+        assert trained.variant.flag("batch_statistics")
+        assert fixed.dim("read_bytes") == image.nbytes
+        assert trained.dim("read_bytes") == 2 * image.nbytes
 
 
 class TestTable:
