@@ -9,7 +9,7 @@ import pytest
 
 from silicast.app.cli import main
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 PROGRAM = """
@@ -153,3 +153,25 @@ class TestOpenSizes:
         assert main(["trace", name, "-o", "out.graph.json", "--dynamic", dynamic]) != 0
         assert said in capsys.readouterr().err
         assert not Path("out.graph.json").exists()
+
+    def test_a_file_keeps_the_range_that_it_states(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        open_sizes = ({0: torch.export.Dim("batch", min=1, max=512)},)
+        module, args = torch.nn.Linear(8, 4), (torch.empty(4, 8),)
+        torch.export.save(
+            torch.export.export(module, args, dynamic_shapes=open_sizes), "linear.pt2"
+        )
+        words = ["trace", "linear.pt2", "-o", "linear.json", "--dynamic", "batch"]
+        assert main([*words, "--shape", "batch=8"]) == 0
+        assert "open: batch, 1 to 512 (8)" in capsys.readouterr().out
+        asked = ["graph", "linear.json", "--device", "l4", "--set"]
+        assert main([*asked, "batch=512"]) == 0
+        assert main([*asked, "batch=513"]) != 0
+        assert "batch = 513 is outside the program's range, 1 to 512" in capsys.readouterr().err
+
+    def test_a_file_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["trace", "nothing.pt2", "-o", "out.json", "--dynamic", "batch"]
+        assert main([*words, "--shape", "batch=8"]) != 0
+        assert "nothing.pt2: graph: does not exist" in capsys.readouterr().err

@@ -123,7 +123,7 @@ class _Asked:
         if self.place:
             return self._open_factory(), ""
         fixed = {name: size for name, size in self.sizes.items() if name not in self.dynamic}
-        program = OpenFile(self._path(), fixed, training=self.training)
+        program = OpenFile(self._path(), self.dynamic, fixed, training=self.training)
         return open_graph(program, self._usual({})), ""
 
     @property

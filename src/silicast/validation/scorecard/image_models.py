@@ -29,6 +29,7 @@ class ImageRun:
         training: forward, backward and update; attention as products and softmax, as before
             PyTorch 2.
         narrow_math: attention written out stays in 16 bits, as before PyTorch 2.5.
+        fast_norm: timm's own layer norms stay in 16 bits under autocast (its ``set_fast_norm``).
     """
 
     architecture: str
@@ -37,6 +38,7 @@ class ImageRun:
     channels_last: bool = False
     training: bool = False
     narrow_math: bool = False
+    fast_norm: bool = False
 
 
 def families() -> Mapping[str, Mapping[str, str]]:
@@ -64,6 +66,9 @@ def _traced(run: ImageRun) -> Graph:
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(run.narrow_math)
     with torch.device("meta"):
         module = timm.create_model(run.architecture)
+        for part in module.modules():  # hybrids cannot be made with it: they run as they are made
+            if hasattr(part, "_fast_norm"):
+                part._fast_norm = run.fast_norm  # noqa: SLF001
         images = torch.empty(run.batch, 3, run.size, run.size)
     if run.channels_last:
         module = module.to(memory_format=torch.channels_last)

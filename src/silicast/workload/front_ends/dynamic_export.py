@@ -52,7 +52,7 @@ class ExportedOpen(OpenProgram):
         self._places = self._axes(args, kwargs)
         opened = self._opened(args, kwargs)
         self._program = torch_export.export(
-            module, args, kwargs, training=training, dtype=dtype, opened=opened
+            module, args, kwargs, training=training, dtype=dtype, autocast=autocast, opened=opened
         )
         self._symbols = self._own_symbols()
         self.atoms = self._made()
@@ -75,8 +75,9 @@ class ExportedOpen(OpenProgram):
         """See :class:`OpenProgram`."""
         module, args, kwargs = self._call(sizes)
         program = torch_export.export(
-            module, args, kwargs, training=self._training, dtype=self._dtype
-        )
+            module, args, kwargs, training=self._training, dtype=self._dtype,
+            autocast=self._autocast,
+        )  # fmt: skip
         with torch_export.quiet():
             return exported.graph_of_program(
                 program, self.name, training=self._training, dynamic={}, dtype=self._dtype or "",

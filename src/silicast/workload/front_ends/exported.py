@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, final
 
@@ -56,6 +56,34 @@ def graph_of_program(
     return Graph(name, recorder.blocks(), phase, parameter_bytes=parameter_bytes)
 
 
+def stated_ranges(program: Any, names: Iterable[str]) -> dict[str, tuple[int, int | None]]:
+    """Smallest and largest value of dynamic dimensions by the names that a user gives; None = any.
+
+    Raises:
+        SilicastError: a name is unknown.
+    """
+    places, bounds = _places(program), program.range_constraints
+    ranges = {str(symbol): (each.lower, each.upper) for symbol, each in bounds.items()}
+    found = {}
+    for name in names:
+        symbols = {places[place] for place in sizes_of_places(places, {name: 1})}
+        for lower, upper in (ranges[symbol] for symbol in symbols if symbol in ranges):
+            found[name] = (int(lower), int(upper) if upper.is_finite else None)
+    return found
+
+
+def _places(program: Any) -> dict[str, str]:
+    """Axes of inputs ("x.0") and symbols that stand alone -> the symbol."""
+    places: dict[str, str] = {}
+    for node in program.graph_module.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        for axis, size in enumerate(value.size()) if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                places[f"{node.name}.{axis}"] = str(size.node.expr)
+    symbols = map(str, program.range_constraints)
+    return places | {symbol: symbol for symbol in symbols if symbol not in places.values()}
+
+
 def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Callable[[Any], int]:
     """A function from a size of the program, symbolic or not, to a number.
 
@@ -63,14 +91,8 @@ def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Calla
         SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
             later, from the function, a dimension without a value.
     """
-    places: dict[str, str] = {}
-    for node in program.graph_module.graph.nodes:
-        value = node.meta.get("val") if node.op == "placeholder" else None
-        for axis, size in enumerate(value.size()) if isinstance(value, torch.Tensor) else ():
-            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
-                places[f"{node.name}.{axis}"] = str(size.node.expr)
+    places = _places(program)
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
-    places |= {symbol: symbol for symbol in ranges if symbol not in places.values()}
     values = {places[place]: size for place, size in sizes_of_places(places, given).items()}
     for place, symbol in places.items():
         size, bounds = values.get(symbol), ranges.get(symbol)

@@ -9,7 +9,7 @@ state more than the code needs (of PyTorch's own choice between layouts, for ins
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -17,7 +17,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.dimensions import USUAL
-from silicast.workload.front_ends.programs import read_program
+from silicast.workload.front_ends.programs import read_program, stated_ranges
 from silicast.workload.graph import Graph
 from silicast.workload.op_graph import GraphFile, OpenSize, file_of
 from silicast.workload.open_sizes import FEWEST, Sample, Sizes, at_sizes, merged
@@ -218,10 +218,20 @@ class _Search:
 
 @final
 class OpenFile(OpenProgram):
-    """A program's file (ONNX, exported PyTorch) whose dynamic dimensions are open."""
+    """A program's file (ONNX, exported PyTorch) whose dynamic dimensions are open.
 
-    def __init__(self, path: Path, fixed: Sizes, *, training: bool = False) -> None:
-        self.name, self.atoms, self.stated = path.stem, (), {}
+    Args:
+        names: of the open ones.
+        fixed: sizes of the others.
+
+    Raises:
+        SilicastError: as of :func:`~silicast.workload.front_ends.programs.read_program`.
+    """
+
+    def __init__(
+        self, path: Path, names: Iterable[str], fixed: Sizes, *, training: bool = False
+    ) -> None:
+        self.name, self.atoms, self.stated = path.stem, (), stated_ranges(path, names)
         self._path, self._fixed, self._training = path, fixed, training
 
     def graph(self, sizes: Sizes) -> Graph:

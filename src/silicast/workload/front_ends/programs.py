@@ -8,13 +8,17 @@ every operator that is dispatched.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.failures import import_failure
 from silicast.workload.graph import Graph
+
+Ranges = Mapping[str, tuple[int, int | None]]
+"""Smallest and largest value of dynamic dimensions by name; None = any."""
 
 
 def require(framework: str, name: str = "") -> Any:
@@ -87,8 +91,9 @@ def graph_of(
     program = module
     if not isinstance(module, torch.export.ExportedProgram):
         program = torch_export.export(
-            module, tuple(args), dict(kwargs or {}), training=training, dtype=dtype
-        )
+            module, tuple(args), dict(kwargs or {}), training=training, dtype=dtype,
+            autocast=autocast,
+        )  # fmt: skip
     with torch_export.quiet():
         return exported.graph_of_program(
             program, name or type(module).__name__, training=training, dynamic=dynamic or {},
@@ -104,6 +109,13 @@ def _read_pt2(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
     return exported.graph_of_program(program, path.stem, training=training, dynamic=sizes, dtype="")
 
 
+def _ranges_pt2(path: Path, names: Iterable[str]) -> Ranges:
+    require_torch()
+    from silicast.workload.front_ends import exported, pt2_archive
+
+    return exported.stated_ranges(pt2_archive.load_program(path), names)
+
+
 def _read_onnx(path: Path, sizes: Mapping[str, int], training: bool) -> Graph:
     del training  # a file holds the forward pass
     require("onnx")
@@ -116,6 +128,8 @@ READERS: Mapping[str, Callable[[Path, Mapping[str, int], bool], Graph]] = {
     ".onnx": _read_onnx, ".pt2": _read_pt2,
 }  # fmt: skip
 """Suffix -> what reads such files."""
+RANGES: Mapping[str, Callable[[Path, Iterable[str]], Ranges]] = {".pt2": _ranges_pt2}
+"""Suffix -> what reads the ranges of sizes that such files state; ONNX states none."""
 
 
 def suffixes() -> tuple[str, ...]:
@@ -142,8 +156,28 @@ def read_program(
         SilicastError: no front end reads such files, the framework is missing, or the file is
             rejected; names it.
     """
-    reader = READERS.get(path.suffix.casefold())
-    if reader is None:
+    with _named(path):
+        return READERS[path.suffix.casefold()](path, sizes or {}, training)
+
+
+def stated_ranges(path: Path, names: Iterable[str]) -> Ranges:
+    """Smallest and largest value (None = any) of a file's dynamic dimensions, as it states them.
+
+    Args:
+        names: as of :func:`read_program`; those that the file does not bound are left out.
+
+    Raises:
+        SilicastError: as of :func:`read_program`.
+    """
+    with _named(path):
+        read = RANGES.get(path.suffix.casefold())
+        return read(path, names) if read else {}
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Refuses what is no program's file; errors inside name it."""
+    if path.suffix.casefold() not in READERS:
         raise SilicastError(
             f"no front end reads {path.suffix or 'files without a suffix'}", field="graph",
             file=str(path), hint=f"expected one of {', '.join(suffixes())}",
@@ -151,6 +185,6 @@ def read_program(
     if not path.is_file():
         raise SilicastError("does not exist", kind="io", field="graph", file=str(path))
     try:
-        return reader(path, sizes or {}, training)
+        yield
     except SilicastError as error:
         raise error.located(error.field or "graph", error.file or str(path)) from None

@@ -30,11 +30,13 @@ CASTS = {
 
 def export(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool,
-    dtype: str | None, opened: tuple[Any, ...] | None = None,
+    dtype: str | None, autocast: str = "", opened: tuple[Any, ...] | None = None,
 ) -> Any:  # fmt: skip
     """An exported program of a copy of the module without data.
 
     Args:
+        autocast: the format of automatic mixed precision, which its code then finds on; no cast is
+            recorded. "" = none.
         opened: for args and then the values of kwargs, which axes are dynamic
             (``dynamic_shapes`` of ``torch.export``); None = all sizes are as they are.
 
@@ -48,7 +50,8 @@ def export(
         )  # fmt: skip
     try:
         shapes = ShapeEnv(tracked_fakes=[]) if opened is not None else None
-        with quiet(), FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes):
+        tensors = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes)
+        with quiet(), tensors, _autocast(FORMATS.get(autocast)):
             bare, args, kwargs = _Copies(CASTS[dtype or "tf32"]).tree((module, args, kwargs))
             if not training:
                 bare.eval()
@@ -75,6 +78,30 @@ def check_autocast(autocast: str, dtype: str | None) -> None:
             f"autocast casts tensors in 32 bits, and dtype makes them {dtype}", field="autocast",
             hint="leave out one of the two",
         )  # fmt: skip
+
+
+@contextmanager
+def _autocast(dtype: torch.dtype | None) -> Iterator[None]:
+    """Autocast on, for code that asks, whichever device it asks about: ``torch.export`` records
+    operators above its casts, and tensors between them have the formats that casts give.
+    """
+    if dtype is None:
+        yield
+        return
+    before = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in (CPU.type, "cuda")
+    ]
+    try:
+        for device, _, _ in before:
+            torch.set_autocast_enabled(device, True)
+            torch.set_autocast_dtype(device, dtype)
+        yield
+    finally:
+        for device, enabled, usual in before:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, usual)
+        torch.clear_autocast_cache()
 
 
 @contextmanager

@@ -216,10 +216,14 @@ def _bags(call: Call) -> Op:
     return movement(indices.nbytes + rows, call.out.nbytes, rows // 4)
 
 
-@lowers("aten: embedding_dense_backward")
+@lowers("aten: embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward")
 def _embedding_backward(call: Call) -> Iterable[Kernel]:
-    """Indices are sorted, the whole table's gradient is zeroed, rows are added into it."""
+    """Indices are sorted, the whole table's gradient is zeroed, rows are added into it; a bag's row
+    once for each of its indices.
+    """
     grads, indices = call.inputs[:2]
+    elements = indices.elements * grads.shape[-1]
+    rows = elements * grads.nbytes // max(grads.elements, 1)
     yield Kernel(movement(0, call.written_bytes), "fill")
     yield Kernel(movement(8 * indices.nbytes, 8 * indices.nbytes), "sort")
-    yield Kernel(movement(2 * grads.nbytes + indices.nbytes, grads.nbytes, grads.elements))
+    yield Kernel(movement(2 * rows + indices.nbytes, rows, elements))

@@ -596,6 +596,22 @@ class TestAutocast:
         (*_, node) = self.traced(Named(), torch.empty(4, 4), torch.empty(4, 4))
         assert node.writes[0].dtype == "fp16"
 
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    def test_code_that_asks_finds_autocast_on_but_where_it_turned_it_off(self, device: str) -> None:
+        class Asking(nn.Module):
+            def forward(self, x: Any, w: Any, scale: Any) -> Any:
+                narrow = torch.get_autocast_dtype(device)
+                assert (x @ w).dtype == narrow, "what products give"
+                if torch.is_autocast_enabled(device):
+                    x, scale = x.to(narrow), scale.to(narrow)
+                with torch.autocast("cpu", enabled=False):
+                    assert not torch.is_autocast_enabled("cpu")
+                    return nn.functional.layer_norm(x, (64,), scale)
+
+        nodes = self.traced(Asking(), torch.empty(4, 64), torch.empty(64, 8), torch.empty(64))
+        assert [node.writes[0].dtype for node in nodes if "norm" in node.source] == ["fp16"]
+        assert not torch.is_autocast_enabled(device), "only while it is traced"
+
     def test_weights_are_cast_once(self) -> None:
         class Twice(nn.Module):
             def __init__(self) -> None:

@@ -199,3 +199,15 @@ class TestTable:
         stranger = self.op()
         assert stranger.variant.flag("unmodelled")
         assert (stranger.dim("read_bytes"), stranger.dim("written_bytes")) == (8192, 8192)
+
+    def test_a_bags_gradient_goes_to_every_row_that_it_summed(self) -> None:
+        table, tokens = x(1000, 16, dtype="fp32"), Value((64,), "int64", 512)
+        bags = Value((8,), "int64", 64)
+        reads = (x(8, 16, dtype="fp32"), tokens, bags)
+        call = Call("aten._embedding_bag_backward.default", reads, {}, reads, (table,))
+        fill, _, adding = (dict(kernel.op.dims) for kernel in kernels_of(call))
+        assert fill["written_bytes"] == table.nbytes
+        assert adding["read_bytes"] == (2 * 16 * 4 + 8) * 64, (
+            "a gradient, what was there, its index"
+        )
+        assert adding["written_bytes"] == 16 * 4 * 64

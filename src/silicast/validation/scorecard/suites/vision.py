@@ -77,9 +77,11 @@ class Measured:
     def run(self, campaign: Campaign) -> ImageRun:
         """The program that it timed."""
         row = self.row
-        last = campaign.layout == "nhwc"
-        narrow = campaign.version < "2.5"
-        return ImageRun(row["arch"], row["batch"], row["img_size"], last, campaign.training, narrow)
+        return ImageRun(
+            row["arch"], row["batch"], row["img_size"],
+            channels_last=campaign.layout == "nhwc", training=campaign.training,
+            narrow_math=campaign.version < "2.5", fast_norm=not campaign.training,
+        )  # fmt: skip
 
 
 def rows_of(data: Path, campaign: Campaign) -> list[Measured]:
