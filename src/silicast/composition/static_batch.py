@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
+from silicast.composition.clock import power_w
 from silicast.composition.deployment import Deployment, busiest_group
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
@@ -16,6 +18,7 @@ from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import (
+    Z90,
     ErrorFactors,
     Later,
     Part,
@@ -24,6 +27,7 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
+from silicast.kernels.energy import model_log_sd, states_energy
 
 if TYPE_CHECKING:
     from silicast.workload.eager import Framework
@@ -107,6 +111,28 @@ def predict_static_batch(
     )
     evaluated = (prefill_steps, decode_steps)
     return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)
+
+
+def batch_energy_j(found: StaticBatch, deployment: Deployment, output_len: int) -> Quantity | None:
+    """Joules of all devices for a batch, of designs that state what every action takes; None for
+    others.
+    """
+    machine = deployment.machine
+    device = machine.limited_device
+    if device.structure is None or not states_energy(device):
+        return None
+    prefill, decode = found.steps
+    first = int(prefill.rows[0])
+    kernels_j = float(prefill.model.kernels_j(prefill.times(first))[first])
+    if output_len > 1:
+        _, weights = decode_knots(output_len - 1)
+        times = decode.times(int(decode.rows[len(weights) // 2]))
+        kernels_j += float((decode.model.kernels_j(times)[decode.rows] * weights).sum())
+    seconds = found.total.seconds
+    watts = power_w(machine, seconds, kernels_j / deployment.plan.pp)
+    joules = watts * seconds * deployment.plan.gpus
+    spread = math.exp(Z90 * model_log_sd(device))
+    return Quantity(joules, joules / spread, joules * spread)
 
 
 def batch_memory(

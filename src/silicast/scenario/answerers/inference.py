@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from silicast.composition.assumed_structure import with_assumed_structure
 from silicast.composition.breakdown import kernels_domain
 from silicast.composition.deployment import Deployment
-from silicast.composition.static_batch import StaticBatch, predict_static_batch
+from silicast.composition.static_batch import StaticBatch, batch_energy_j, predict_static_batch
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.knowledge import unknown_cap
-from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.kernels.knowledge import not_measured, unknown_cap
+from silicast.scenario.answer import Answer, Belief, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, description, framework_of
@@ -50,11 +50,14 @@ class InferenceAnswerer(Answerer):
         warnings += _too_long(deployment.model, max(lengths), work.output_len)
         found = predict_static_batch(deployment, lengths, work.output_len, framework)
         if any(kernels_domain(steps.model) != "in" for steps in found.steps):
-            warnings.append(
-                f"not every kernel was measured on {deployment.device.architecture} in its format: "
-                "constants of others stand in"
-            )
+            warnings.append(not_measured(deployment.device))
         reply = _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+        energy = batch_energy_j(found, deployment, work.output_len)
+        if energy is not None and scenario.raw.tier != "bound":
+            tokens = work.output_len * len(lengths)
+            each = energy.times(1.0 / tokens)
+            reply.metrics["energy_j"] = Belief.of(energy)
+            reply.metrics["energy_per_output_token_j"] = Belief.of(each)
         if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
             from silicast.composition.imbalance import imbalance
 
