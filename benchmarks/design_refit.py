@@ -3,9 +3,9 @@
     python -m benchmarks.design_refit            writes benchmarks/results/design_refit.json
 
 Sizes are random: products as language models have them, of 1 to 8,192 rows, and convolutions. Each
-is searched with the effort of `silicast design compile`, and re-factored from the grid that a design
-without stored mappings uses, and from a design compiled for other sizes. A ratio is energy times
-time, or time, over that of the searched mapping.
+is searched with the effort of `silicast design compile`, and re-factored from the grid that a
+design without stored mappings uses, and from a design compiled for other numbers of tokens. A ratio
+is energy times time, or time, over that of the searched mapping.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Mappings of sizes that were not searched: a searched mapping, cut and stretched, counted exactly.
 
-Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is left
-of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then by the
-longest in time where tiles still fit, else by those of main memory.
+Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is
+left of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then
+by the longest in time where tiles still fit, else by those of main memory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Template:
         factors = np.ones((*bounds.shape, sizes.shape[1]))
         covered = np.ones(sizes.shape)
         for slot in range(len(bounds) - 1, -1, -1):
-            for dim in np.flatnonzero(bounds[slot] > 1):
+            for dim in np.flatnonzero(bounds[slot] > 1).tolist():
                 left = np.ceil(sizes[dim] / covered[dim])
                 factors[slot, dim] = np.minimum(bounds[slot, dim], left)
                 covered[dim] *= factors[slot, dim]

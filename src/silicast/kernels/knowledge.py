@@ -151,8 +151,8 @@ def not_measured(device: Device) -> str:
     if device.structure is not None:
         return f"nobody has built {device.name}: times and energies are counted from mappings"
     return (
-        f"not every kernel was measured on {device.architecture} in its format: constants of others "
-        "stand in"
+        f"not every kernel was measured on {device.architecture} in its format: constants of "
+        "others stand in"
     )
 
 
