@@ -41,7 +41,7 @@ Progress = Callable[[int], None]
 
 
 @final
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BatchResult:
     """What became of a batch, so far.
 
@@ -50,8 +50,8 @@ class BatchResult:
         shared_ids: ids of several cases each; the first few.
     """
 
-    answered: int = 0
-    failed: int = 0
+    answered: int
+    failed: int
     kept: int = 0
     shared_ids: tuple[Identity, ...] = ()
 
@@ -67,20 +67,32 @@ class BatchResult:
 
 
 @final
-class _Tally:
-    """Counts answers as they come."""
+class Tally:
+    """Counts answers as they come; whoever holds it knows them also after an interruption."""
 
-    def __init__(self, result: BatchResult) -> None:
-        self.result = result
+    def __init__(self) -> None:
+        self._answered = self._failed = self._kept = 0
         self._seen = set[Identity]()
+        self._shared = dict[Identity, None]()
 
     def add(self, answer: Replied | Kept) -> None:
-        found, known = self.result, answer.id in self._seen
+        """Counts one."""
+        if answer.id in self._seen and len(self._shared) < MOST_SHARED:
+            self._shared[answer.id] = None
         self._seen.add(answer.id)
-        found.answered += answer.ok
-        found.failed += not answer.ok
-        if known and len(found.shared_ids) < MOST_SHARED and answer.id not in found.shared_ids:
-            found.shared_ids = (*found.shared_ids, answer.id)
+        self._answered += answer.ok
+        self._failed += not answer.ok
+        self._kept += isinstance(answer, Kept)
+
+    @property
+    def cases(self) -> int:
+        """All so far."""
+        return self._answered + self._failed
+
+    @property
+    def result(self) -> BatchResult:
+        """The same with what else is known."""
+        return BatchResult(self._answered, self._failed, self._kept, tuple(self._shared))
 
 
 def run_batch_file(
@@ -91,7 +103,7 @@ def run_batch_file(
     calibrations: Sequence[Path] = (),
     workers: int = 1,
     resume: bool = False,
-    result: BatchResult | None = None,
+    tally: Tally | None = None,
 ) -> BatchResult:
     """Answers every case of a JSON Lines file into another file, as they come.
 
@@ -104,7 +116,7 @@ def run_batch_file(
         calibrations: files that every case rests on, before its own.
         workers: processes that answer.
         resume: answers that ``target`` holds are kept; the rest is added.
-        result: counts so far, for who must know them if this is interrupted.
+        tally: counts answers, for who must know them if this is interrupted.
 
     Raises:
         SilicastError: ``source`` cannot be read, is too large or no text, a file of
@@ -112,21 +124,21 @@ def run_batch_file(
             another process, or holds answers to other cases or of another version (exit status 2).
             A bad case raises nothing.
     """
-    result = BatchResult() if result is None else result
+    tally = tally or Tally()
     for path in calibrations:
         load_calibration(path)
     folder = Path() if source == STDIN else source.parent
     with opened(source) as stream:
         status = os.fstat(stream.fileno())
         with growing(target, BUSY, source=status, keep=resume) as out:
-            run = _Run(CaseLines(stream), out, folder, calibrations, result)
+            run = _Run(CaseLines(stream), out, folder, calibrations, tally)
             if out.is_regular:
                 with _recording(target, resume=resume) as record:
                     run.begin(target, record, resume=resume)
                     run.answer(workers, progress)
             else:
                 run.answer(workers, progress)
-    return result
+    return tally.result
 
 
 @contextmanager
@@ -148,11 +160,11 @@ class _Run:
         out: GrowingFile,
         folder: Path | None,
         calibrations: Sequence[Path],
-        result: BatchResult,
+        tally: Tally,
     ) -> None:
         self._lines, self._out = lines, out
         self._folder, self._calibrations = folder, calibrations
-        self._tally = _Tally(result)
+        self._tally = tally
         self._record: GrowingFile | None = None
 
     def begin(self, target: Path, record: GrowingFile, *, resume: bool) -> None:
@@ -176,20 +188,19 @@ class _Run:
         self._out.cut_torn_line()
         for answer in kept:
             self._tally.add(answer)
-        self._tally.result.kept = len(kept)
 
     def answer(self, workers: int, progress: Progress | None) -> None:
         """Answers the cases that are left."""
-        result = self._tally.result
+        tally = self._tally
         work = Workers(self._lines, self._folder, self._calibrations, workers)
         for lines, rows in work.pieces():
             if self._record is not None:
-                noted(self._record, result.cases, lines)
+                noted(self._record, tally.cases, lines)
             self._out.add(b"".join(row.line for row in rows))
             for row in rows:
-                self._tally.add(row)
+                tally.add(row)
             if progress is not None:
-                progress(result.cases)
+                progress(tally.cases)
 
 
 def run_batch_stream(
@@ -199,7 +210,7 @@ def run_batch_stream(
     *,
     calibrations: Sequence[Path] = (),
     workers: int = 1,
-    result: BatchResult | None = None,
+    tally: Tally | None = None,
 ) -> BatchResult:
     """The same into a stream that is open; arguments and errors as of :func:`run_batch_file`."""
     for path in calibrations:
@@ -208,7 +219,7 @@ def run_batch_stream(
     with opened(source) as stream:
         return run_batch(
             stream, out, folder=folder, progress=progress, calibrations=calibrations,
-            workers=workers, result=result,
+            workers=workers, tally=tally,
         )  # fmt: skip
 
 
@@ -220,7 +231,7 @@ def run_batch(
     progress: Progress | None = None,
     calibrations: Sequence[Path] = (),
     workers: int = 1,
-    result: BatchResult | None = None,
+    tally: Tally | None = None,
 ) -> BatchResult:
     """Answers every case of a stream of lines, in order; blank lines are no cases.
 
@@ -229,15 +240,14 @@ def run_batch(
 
     Args:
         folder: where relative paths in a case start.
-        progress, calibrations, workers, result: as of :func:`run_batch_file`.
+        progress, calibrations, workers, tally: as of :func:`run_batch_file`.
     """
-    result = BatchResult() if result is None else result
-    tally = _Tally(result)
+    tally = tally or Tally()
     for _, rows in Workers(CaseLines(lines), folder, calibrations, workers).pieces():
         out.write(b"".join(row.line for row in rows))
         out.flush()
         for row in rows:
             tally.add(row)
         if progress is not None:
-            progress(result.cases)
-    return result
+            progress(tally.cases)
+    return tally.result

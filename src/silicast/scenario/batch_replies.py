@@ -55,12 +55,12 @@ class Replied:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Seconds:
     """How long cases of one task took."""
 
-    cases: int = 0
-    seconds: float = 0.0
+    cases: int
+    seconds: float
 
 
 @final

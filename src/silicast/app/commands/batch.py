@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.app.console import Advance
-    from silicast.scenario.batch import BatchResult
+    from silicast.scenario.batch import BatchResult, Tally
 
 STREAM = Path("-")
 
@@ -45,7 +45,7 @@ def batch(
         calibration: a file that `silicast calibrate` wrote, for every case; give it once for each
             of several.
     """
-    from silicast.scenario.batch import BatchResult
+    from silicast.scenario.batch import Tally
 
     if workers is not None and workers < 1:
         raise SilicastError(f"{workers} processes", field="--workers", hint="at least 1")
@@ -57,22 +57,23 @@ def batch(
         output = None
     if resume and output is None:
         raise SilicastError("there is no file to go on with", field="--resume", hint="name it: -o")
-    result = BatchResult()
+    tally = Tally()
     try:
         with progress("cases", _count(cases)) as advance:
-            _answer(cases, output, workers, resume, calibration or [], advance, result)
+            _answer(cases, output, workers, resume, calibration or [], advance, tally)
     except BrokenPipeError:
         abandon_stdout()
-        warn(_said(result, "nobody reads the answers any longer", output))
+        warn(_said(tally.result, "nobody reads the answers any longer", output))
         return status.BROKEN_PIPE
     except KeyboardInterrupt:
-        warn(_said(result, "interrupted", output))
+        warn(_said(tally.result, "interrupted", output))
         return status.INTERRUPTED
     except (SilicastError, OSError):
-        if result.cases:
-            warn(_said(result, "stopped", output))
+        if tally.cases:
+            warn(_said(tally.result, "stopped", output))
         raise
-    warn(_said(result, "", output))
+    warn(_said(tally.result, "", output))
+    result = tally.result
     if result.shared_ids:
         shared = ", ".join(map(repr, result.shared_ids))
         warn(f"id of several cases: {shared}; a case without an id has the number of its line")
@@ -86,7 +87,7 @@ def _answer(
     resume: bool,
     calibrations: list[Path],
     advance: Advance,
-    result: BatchResult,
+    tally: Tally,
 ) -> None:
     from silicast.scenario.batch import run_batch_file, run_batch_stream
     from silicast.scenario.batch_workers import usable_processors
@@ -95,11 +96,11 @@ def _answer(
     if output is not None:
         run_batch_file(
             cases, output, advance, calibrations=calibrations, workers=count, resume=resume,
-            result=result,
+            tally=tally,
         )  # fmt: skip
         return
     run_batch_stream(
-        cases, _stdout(), advance, calibrations=calibrations, workers=count, result=result
+        cases, _stdout(), advance, calibrations=calibrations, workers=count, tally=tally
     )
 
 
