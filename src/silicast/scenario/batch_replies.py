@@ -105,7 +105,7 @@ def defect(error: BaseException, identity: Identity) -> Refusal:
 
 
 def broken(what: str, identity: Identity) -> Refusal:
-    """The same by what is said of it."""
+    """The same, of what broke in words."""
     hint = "this is a defect of Silicast: please report it with the case"
     return Refusal(identity, False, Problem("internal", what, "", hint))
 
