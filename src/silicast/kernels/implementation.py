@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 from msgspec import Struct
@@ -244,6 +244,14 @@ class Implementation(ABC):
         return in_blocks(batch, lambda block: self.estimates(block, device).times())
 
     @final
+    def analysed(self, batch: OpBatch, device: Device) -> Analysis:
+        """What :meth:`times` follow from: the analysis at the device's clock, as if no power limit
+        slowed it.
+        """
+        own, _ = with_format(device.in_state("boost"), batch.variant.dtype)
+        return in_blocks(batch, lambda block: self._analysed(block, own))
+
+    @final
     def estimates(self, batch: OpBatch, device: Device) -> Estimates:
         """:meth:`times` without intervals: what other models build on."""
         shared = shared_of(self, batch.variant, device)
@@ -415,12 +423,13 @@ class Estimates(Struct, frozen=True):
         return low, estimate_s * spread
 
 
+Found = TypeVar("Found")
 BLOCK = 1 << 15
 """Ops evaluated together: more need no less time each, and more memory."""
 
 
-def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> KernelTimes:
-    """Times of a batch, evaluated in blocks of rows where it is large.
+def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], Found]) -> Found:
+    """Times (or an analysis) of a batch, evaluated in blocks of rows where it is large.
 
     No row depends on another, so that the results are those of the whole batch.
     """
@@ -431,8 +440,27 @@ def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> Ker
     rows = max(1, BLOCK * count // max(sequences, count))
     if count <= rows:
         return times_of(batch)
-    found: KernelTimes = _joined([times_of(block) for block in _cuts(batch, rows)])
+    found: Found = _joined([times_of(block) for block in _cuts(batch, rows)])
     return found
+
+
+def rows_of(value: Any, index: I64, count: int) -> Any:
+    """Times of some rows of a batch, in that order: arrays of ``count`` rows are cut to them, what
+    all rows share stays.
+    """
+    if isinstance(value, np.ndarray):
+        return value[index] if len(value) == count else value
+    if isinstance(value, tuple):
+        return tuple(value[place] for place in index) if len(value) == count else value
+    if isinstance(value, Lazy):
+        return Lazy(lambda: {name: rows_of(each, index, count) for name, each in value.items()})
+    if isinstance(value, Mapping):
+        return {name: rows_of(each, index, count) for name, each in value.items()}
+    if callable(value):
+        return lambda: rows_of(tuple(value()), index, count)
+    if names := _field_names(value):
+        return type(value)(**{n: rows_of(getattr(value, n), index, count) for n in names})
+    return value
 
 
 def _cuts(batch: OpBatch, count: int) -> Iterator[OpBatch]:
