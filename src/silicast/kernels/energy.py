@@ -125,6 +125,19 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     return KernelEnergy(estimate, p05, p95, power, own.measured)
 
 
+def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
+    """Joules of kernels beyond what the board draws while it waits, shape (n,), without the
+    interval of :func:`kernel_energy`; None where there is no power model.
+    """
+    if not applies_to(device):
+        return None
+    own, seconds = energies(device, batch.family, batch.variant), times.estimate_s
+    work = actions(times.analysis, batch.variant, device)
+    power = xp.minimum(free_power(own, work, seconds, device), own.limit_w)
+    found: F64 = power * seconds - own.static_w * seconds
+    return found
+
+
 def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
     """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
     seconds, p05_s, p95_s = times
