@@ -2,9 +2,9 @@
 
 A file is CSV with the columns ``device``, ``price_per_hour`` and ``currency``, and as far as it is
 known ``provider``, ``term`` (on demand, spot, one year), ``region``, ``date`` (YYYY-MM-DD),
-``source`` and ``count`` (devices that the price is for, 1 if left out). Providers ask up to four
-times as much as others for one device, and the same name means different boards at some of them
-(docs/how-to/compare-devices.md), so that a price says whose it is.
+``source`` and ``count`` (devices that the price is for, 1 if left out). Providers differ several
+times over, and the same name means different boards at some (docs/how-to/compare-devices.md), so
+that a price says whose it is.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ def compare(
         scenario, devices, plans, _speed(users, tokens_per_user), price, price_where
     )
     found: list[Candidate] = []
-    whole = True
+    count, whole = sum(len(plans) for _ in devices), True
     try:
-        with progress("predicting", len(devices) * len(plans)) as advance:
+        with progress("predicting", count) as advance:
             for each in candidates:
                 found.append(each)
                 advance(len(found))
@@ -91,7 +91,7 @@ def compare(
         whole = False
     _print(scenario, devices, found, sort, csv, plot, json=json, users=users)
     if not whole:
-        warn(f"interrupted: {len(found)} of {len(devices) * len(plans)} were predicted")
+        warn(f"interrupted: {len(found)} of {count} were predicted")
         return status.INTERRUPTED
     answered = sum(each.reply.ok for each in found)
     return status.ANSWERED if answered == len(found) else status.NOT_ANSWERED
