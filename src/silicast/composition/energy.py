@@ -16,9 +16,7 @@ from typing import final
 from silicast.composition.clock import power_w
 from silicast.composition.machine import Machine
 from silicast.core.prediction import Z90, Quantity
-from silicast.hardware.device import Device
-from silicast.kernels import energy
-from silicast.kernels.physics import load_physics
+from silicast.kernels.energy import model_log_sd, states_energy
 from silicast.kernels.power import limits
 
 OUT_OF_IT = "hosts, cooling and devices without work are not in it"
@@ -39,8 +37,17 @@ class WorkEnergy:
 
 
 def is_modelled(machine: Machine) -> bool:
-    """Whether the power of a device is: of GPUs whose limit is known."""
-    return energy.applies_to(machine.device) and limits(machine.limited_device)
+    """Whether the power of a device is: of GPUs whose limit is known, and of designs whose file
+    states what each action takes.
+    """
+    device = machine.limited_device
+    return limits(device) or states_energy(device)
+
+
+def limit_w(machine: Machine) -> float:
+    """What a device draws at most; infinite where nothing limits it."""
+    device = machine.limited_device
+    return math.inf if device.power_cap_w is None else device.power_cap_w
 
 
 def work_energy(
@@ -60,35 +67,27 @@ def work_energy(
         return None
     device, seconds = machine.limited_device, time_s.estimate
     watts, idle = power_w(machine, seconds, kernels_j), power_w(machine, seconds, 0.0)
-    most = max(device.power_cap_w or 0.0, watts)
+    if watts <= 0.0:
+        return None
+    most = max(limit_w(machine), watts)
     spread = math.exp(Z90 * model_log_sd(device))
-    static = idle / watts
+    static = min(idle / watts, 1.0)
     # relative distances of either end: of power at the time that was predicted, and of the time
     below, above = 1.0 - max(1.0 / spread, static), min(spread, most / watts) - 1.0
     shorter, longer = 1.0 - time_s.p05 / seconds, time_s.p95 / seconds - 1.0
-    return WorkEnergy(
-        energy_j=Quantity(
-            watts * seconds * devices,
-            max(watts * seconds * (1.0 - math.hypot(below, static * shorter)), idle * time_s.p05)
-            * devices,
-            min(watts * seconds * (1.0 + math.hypot(above, static * longer)), most * time_s.p95)
-            * devices,
-        ),
-        power_w=Quantity(
-            watts,
-            max(watts * (1.0 - math.hypot(below, (1.0 - static) * longer)), min(idle, watts)),
-            min(watts * (1.0 + math.hypot(above, (1.0 - static) * shorter)), most),
-        ),
+    joules, low, high = watts * seconds, idle * time_s.p05, most * time_s.p95
+    energy_j = Quantity(
+        joules,
+        min(max(joules * (1.0 - math.hypot(below, static * shorter)), low), joules),
+        max(min(joules * (1.0 + math.hypot(above, static * longer)), high), joules),
     )
-
-
-def model_log_sd(device: Device) -> float:
-    """Log sd of the model of power; more where no kernel's power was measured."""
-    physics = load_physics(energy.PHYSICS)
-    constants = physics.constants(device.architecture)
-    if physics.is_measured(device.architecture):
-        return constants["log_sd"]
-    return max(constants["log_sd"], constants["unmeasured_log_sd"])
+    dynamic = 1.0 - static
+    mean_w = Quantity(
+        watts,
+        max(watts * (1.0 - math.hypot(below, dynamic * longer)), min(idle, watts)),
+        min(watts * (1.0 + math.hypot(above, dynamic * shorter)), most),
+    )
+    return WorkEnergy(energy_j.times(devices), mean_w)
 
 
 def with_model_error(value: float, log_sd: float, least: float, most: float) -> Quantity:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from silicast.composition.clock import power_w
-from silicast.composition.energy import is_modelled, model_log_sd
+from silicast.composition.energy import is_modelled, limit_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
+from silicast.kernels.energy import model_log_sd
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.metrics import span_s
 from silicast.serving.records import Records
@@ -31,7 +32,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
-    most_j = seconds * sum((m.limited_device.power_cap_w or 0.0) * gpus for m, gpus in machines)
+    most_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
     least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
     shares = {
         "power_w": seconds * fleet.gpus,
