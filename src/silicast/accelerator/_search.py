@@ -128,7 +128,7 @@ class Search:
     def extend(self, states: States, slot: int, known: float = math.inf) -> States:
         """Every way to decide one more slot that may still be below ``known``."""
         second = len(self.facts.arch.memories) > 1 and slot == self.facts.arch.memory_slots[1]
-        if second and known < math.inf:
+        if False:
             rows, factors = self._hopeful(states, slot, known)
         else:
             rows, factors = self._expand(states, slot)
