@@ -9,7 +9,7 @@ import numpy as np
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._outside import Edges, Outside, Rows
 from silicast.accelerator._states import States
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64
 
 
 @final
@@ -26,7 +26,7 @@ class Bounds:
         if self.facts.objective == "latency":
             return np.zeros(len(states)), cycles
         energy = states.booked + self.least_outside(states, slot)
-        if self.facts.arch.idle_leaks:
+        if self.facts.arch.idle_leaks and not slot:
             energy = energy + cycles * self.facts.idle_leak
         return energy, cycles
 
@@ -34,21 +34,41 @@ class Bounds:
         """Cycles of the units."""
         left = np.prod(self.facts.extents / states.tile, axis=0)
         cycles = states.steps * np.maximum(1.0, left / self.facts.outside(slot))
-        return np.ceil(
-            np.maximum(cycles, self.facts.points / self.facts.arch.units)
-            / self.facts.arch.compute.per_cycle
-        )
+        least = np.maximum(cycles, self.facts.points / self.facts.arch.units)
+        found: F64 = np.ceil(least / self.facts.arch.compute.per_cycle)
+        return found
 
     def least_outside(self, states: States, slot: int) -> F64:
         """Energy that is not booked yet, less what first visits save."""
         outside = self.outside
+        if slot == 0:
+            return -states.credit
+        left = self.facts.extents / states.tile
+        energy: F64 = self.sure(states, slot) - states.booked
+        places = outside.lattice.places(states.tile)
+        for mask, rows in self.masks(states):
+            some = states if len(rows) == len(states) else states.take(rows)
+            energy[rows] += self._of_open(
+                some, slot, mask, Rows(outside.lattice, places[:, rows]), left[:, rows]
+            )
+        return energy
+
+    def sure(self, states: States, slot: int) -> F64:
+        """Energy of a completion, without what :meth:`least_outside` looks up for open tensors."""
         left = self.facts.extents / states.tile
         out = self.facts.output
         again = np.prod(np.where(self.facts.moves[out], 1.0, left), axis=0)
-        copies = np.minimum(outside.copies(slot), again)
-        energy = -(states.credit - outside.credit(slot)) * copies
-        if slot == 0:
-            return energy - outside.credit(0)
+        copies = np.minimum(self.outside.copies(slot), again)
+        energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
+        energy = energy + self.pending(states, slot, left)
+        if self.facts.arch.idle_leaks:
+            energy = energy + self.least_cycles(states, slot) * self.facts.idle_leak
+        return energy
+
+    def pending(self, states: States, slot: int, left: F64) -> F64:
+        """Least energy of words that closed tensors still pass to their parents."""
+        outside = self.outside
+        energy = np.zeros(len(states))
         for t in range(len(self.facts.tensors)):
             waiting = np.where(states.open[t], 0.0, states.passes[t])
             if waiting.any():
@@ -57,20 +77,23 @@ class Bounds:
                 if not outside.overlapping(slot, t):
                     room = np.minimum(room, still)
                 energy = energy + waiting * self.facts.pass_pj(t, slot - 1) / room
-        flags = np.zeros(len(states), dtype=np.int64)
-        for t, open_ in enumerate(states.open):
-            flags += open_.astype(np.int64) << t
-        places = outside.lattice.places(states.tile)
-        for flag in np.unique(flags):
-            rows = np.flatnonzero(flags == flag)
-            mask = frozenset(t for t in range(len(self.facts.tensors)) if flag >> t & 1)
-            some = states if len(rows) == len(states) else states.take(rows)
-            energy[rows] += self._of_open(
-                some, slot, mask, Rows(outside.lattice, places[:, rows]), left[:, rows]
-            )
         return energy
 
-    def _of_open(self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64) -> F64:
+    def _of_open(
+        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
+    ) -> F64:  # fmt: skip
+        edges = self.edges(states, slot, mask, cells, left)
+        if self.facts.slots[slot - 1].is_spatial:
+            found = cells.pick(self.outside.table(slot, mask), {})
+            for t in mask:
+                found = found + edges.rest[t]
+            return found[:, 0]
+        return self.outside.ahead(slot, mask, cells, edges)
+
+    def edges(
+        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
+    ) -> Edges:  # fmt: skip
+        """What the open tensors ``mask`` of states cost."""
         outside, facts = self.outside, self.facts
         close, rest, waits, overlap = {}, {}, {}, {}
         for t in mask:
@@ -82,7 +105,7 @@ class Bounds:
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
             waits[t] = close[t] * share
-            known = cells.pick(np.broadcast_to(outside.words(t), outside.lattice.shape), {})
+            known = cells.pick(outside.every_word(t), {})[:, 0]
             rest[t] = share * (
                 waiting + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)
@@ -92,7 +115,20 @@ class Bounds:
             spans = [states.spans[n] for n, (owner, _) in enumerate(facts.windows) if owner == t]
             for d, kept in outside.overlaps(t, spans, states.tile):
                 overlap[t, d] = np.where(states.fresh[t], kept, 0.0)
-        if facts.slots[slot - 1].is_spatial:
-            found = cells.pick(outside.table(slot, mask), {})
-            return found + sum((rest[t] for t in mask), np.zeros(1))
-        return outside.ahead(slot, mask, cells, Edges(close, rest, waits, overlap))
+        return Edges(
+            {t: value[:, None] for t, value in close.items()},
+            {t: value[:, None] for t, value in rest.items()},
+            {t: value[:, None] for t, value in waits.items()},
+            {key: value[:, None] for key, value in overlap.items()},
+        )
+
+    def masks(self, states: States) -> list[tuple[frozenset[int], I64]]:
+        """Rows by the tensors that are open."""
+        flags = np.zeros(len(states), dtype=np.int64)
+        for t, open_ in enumerate(states.open):
+            flags += open_.astype(np.int64) << t
+        return [
+            (frozenset(t for t in range(len(states.open)) if flag >> t & 1),
+             np.flatnonzero(flags == flag))
+            for flag in np.unique(flags)
+        ]  # fmt: skip

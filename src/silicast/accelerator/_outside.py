@@ -26,6 +26,8 @@ from silicast.core.numerics import F64, I64
 
 Mask = frozenset[int]
 """Open tensors."""
+BLOCK = 1 << 20
+"""Entries that are worked on at once."""
 
 
 @final
@@ -66,54 +68,96 @@ class Option:
     is_whole: bool
 
 
+Target = dict[int, I64]
+"""Dimension -> places of its divisors, one for each way."""
+
+
 class Cells(Protocol):
     """Tiles for which something is looked up: the whole grid, or those of partial mappings."""
 
-    def ratio(self, d: int, j: int) -> F64:
-        """Extent over the j-th divisor; 0 where it does not divide that."""
+    def ways(self, dims: Sequence[int]) -> Iterator[Target]:
+        """All places of some dimensions, in blocks that are worked on at once."""
 
-    def pick(self, table: F64, target: dict[int, int]) -> F64:
-        """Entries of the tiles that have these divisors instead of their own."""
+    def of(self, d: int, table: F64, target: Target) -> F64:
+        """Entries [own place, target's place] of a table over one dimension's divisors."""
+
+    def own(self, d: int, table: F64) -> F64:
+        """Entries of a table over one dimension's divisors."""
+
+    def pick(self, table: F64, target: Target) -> F64:
+        """Entries of the tiles that have these places instead of their own."""
 
 
 @final
 class Grid:
-    """The whole grid."""
+    """The whole grid: one way after the other, arrays with the grid's axes."""
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
 
-    def ratio(self, d: int, j: int) -> F64:
+    def ways(self, dims: Sequence[int]) -> Iterator[Target]:
         """See :class:`Cells`."""
-        return self.lattice.along(d, self.lattice.ratio[d][:, j])
+        for js in itertools.product(*(range(self.lattice.shape[d]) for d in dims)):
+            yield {d: np.array([j]) for d, j in zip(dims, js, strict=True)}
 
-    def pick(self, table: F64, target: dict[int, int]) -> F64:
+    def of(self, d: int, table: F64, target: Target) -> F64:
         """See :class:`Cells`."""
-        return table[tuple(
-            slice(target[d], target[d] + 1) if d in target else slice(None)
+        column: F64 = table[:, target[d][0]]
+        return self.lattice.along(d, column)
+
+    def own(self, d: int, table: F64) -> F64:
+        """See :class:`Cells`."""
+        return self.lattice.along(d, table)
+
+    def pick(self, table: F64, target: Target) -> F64:
+        """See :class:`Cells`."""
+        found: F64 = table[tuple(
+            slice(target[d][0], target[d][0] + 1) if d in target else slice(None)
             for d in range(table.ndim)
         )]  # fmt: skip
+        return found
 
 
 @final
 class Rows:
-    """Tiles of partial mappings."""
+    """Tiles of partial mappings: all ways at once, arrays of (mappings, ways)."""
 
     def __init__(self, lattice: Lattice, places: I64) -> None:
         self.lattice = lattice
         self.places = places
         self.flat: I64 = lattice.strides @ places
 
-    def ratio(self, d: int, j: int) -> F64:
+    def ways(self, dims: Sequence[int]) -> Iterator[Target]:
         """See :class:`Cells`."""
-        return self.lattice.ratio[d][self.places[d], j]
+        if not dims:
+            yield {}
+            return
+        grids = np.meshgrid(*(np.arange(self.lattice.shape[d]) for d in dims), indexing="ij")
+        every = [grid.ravel() for grid in grids]
+        step = max(1, BLOCK // max(1, self.flat.shape[0]))
+        for begin in range(0, every[0].shape[0], step):
+            yield {
+                d: places[begin : begin + step] for d, places in zip(dims, every, strict=True)
+            }  # fmt: skip
 
-    def pick(self, table: F64, target: dict[int, int]) -> F64:
+    def of(self, d: int, table: F64, target: Target) -> F64:
         """See :class:`Cells`."""
-        flat = self.flat
-        for d, j in target.items():
-            flat = flat + self.lattice.strides[d] * (j - self.places[d])
-        return table.ravel()[flat]
+        found: F64 = table[self.places[d]][:, target[d]]
+        return found
+
+    def own(self, d: int, table: F64) -> F64:
+        """See :class:`Cells`."""
+        found: F64 = table[self.places[d], None]
+        return found
+
+    def pick(self, table: F64, target: Target) -> F64:
+        """See :class:`Cells`."""
+        rows, ways = self.flat, np.zeros(1, dtype=np.int64)
+        for d, places in target.items():
+            rows = rows - self.lattice.strides[d] * self.places[d]
+            ways = ways + self.lattice.strides[d] * places
+        found: F64 = table.ravel()[rows[:, None] + ways]
+        return found
 
 
 @final
@@ -251,6 +295,11 @@ class Outside:
         return self.turns() * self.lattice.volume(self.facts.tensors[t])
 
     @cache  # noqa: B019
+    def every_word(self, t: int) -> F64:
+        """As :meth:`words`, of the grid's full shape."""
+        return np.ascontiguousarray(np.broadcast_to(self.words(t), self.lattice.shape))
+
+    @cache  # noqa: B019
     def still(self, t: int) -> F64:
         """Visits of a tile that need not move a tensor."""
         found = np.ones((1,) * len(self.dims))
@@ -305,7 +354,7 @@ class Outside:
                 overlap[t, d] = kept
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
         found = self.ahead(slot, mask, self.grid, Edges(close, rest, waits, overlap))
-        return np.broadcast_to(found, self.lattice.shape)
+        return np.ascontiguousarray(np.broadcast_to(found, self.lattice.shape))
 
     def share(self, t: int, words: F64, still: F64) -> F64:
         """Least share of words that still move, whatever stands outside."""
@@ -337,6 +386,10 @@ class Outside:
         limit = self.facts.slots[outer].limit
         copies = np.minimum(self.copies(outer), self.still(out))
         extra = {t: self._extra(outer, t) for t in mask}
+        closed = {
+            t: self._passing(slot, t) for t in range(len(self.free))
+            if t not in mask and self.room(slot, t) > 1 and not self.overlapping(slot, t)
+        }  # fmt: skip
         for steps in self._steps(outer, dims, limit):
             inner, above = self._shifted(steps)
             cost = table[above]
@@ -344,12 +397,37 @@ class Outside:
                 fewer = np.broadcast_to(self.words(t), self.lattice.shape)[inner]
                 moved, per_word = extra[t]
                 cost = cost + (fewer - moved[above]) * per_word[above]
+            for t, (least, before, after) in closed.items():
+                shared = math.prod(step for d, step in steps.items() if d in self.free[t])
+                shared = shared if self.facts.sharing[outer][t] else 1
+                cost = cost + least[inner] * (after[above] / shared - before[inner])
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
                 more = np.broadcast_to(copies, self.lattice.shape)[above]
                 cost = cost - self.credit(slot) * (again - 1.0) * more
             found[inner] = np.minimum(found[inner], cost)
         return found
+
+    def _passing(self, slot: int, t: int) -> tuple[F64, F64, F64]:
+        """Of a closed tensor, whose words the fan-outs outside still share.
+
+        Returns:
+            least energy of the words that pass, and what share of it is left at best, as it is
+            inside and outside of the next fan-out's axis.
+        """
+        words = self.words(t)
+        if self.facts.child_slot(t, slot - 1) == len(self.facts.slots):
+            inside = math.prod(
+                self.reach(s, t) for s in range(slot, len(self.facts.slots))
+                if self.facts.slots[s].is_spatial and self.facts.sharing[s][t]
+            )  # fmt: skip
+            words = np.maximum(words, self.facts.points / inside)
+        shares = [
+            1.0 / np.minimum(self.room(place, t), self.still(t)) for place in (slot, slot - 1)
+        ]  # fmt: skip
+        energy = words * self.facts.pass_pj(t, slot - 1)
+        whole = [np.broadcast_to(some, self.lattice.shape) for some in (energy, *shares)]
+        return whole[0], whole[1], whole[2]
 
     def _extra(self, slot: int, t: int) -> tuple[F64, F64]:
         """Words that the table outside counts, and what each beyond them costs at least."""
@@ -365,7 +443,7 @@ class Outside:
         choices = []
         for d in dims:
             ratios = 1.0 / self.lattice.ratio[d][self.targets(slot, d)]
-            choices.append(sorted({int(round(r)) for r in ratios}))
+            choices.append(sorted({round(float(r)) for r in ratios}))
 
         def walk(position: int, room: float) -> Iterator[dict[int, int]]:
             if position == len(dims):
@@ -427,7 +505,7 @@ class Outside:
             stays = []
             longest = 0
             for t in sorted(mask):
-                own = list(itertools.takewhile(lambda d, t=t: d in self.free[t], turning))
+                own = list(itertools.takewhile(self.free[t].__contains__, turning))
                 longest = max(longest, len(own))
                 if own:
                     stays.append((t, frozenset(own)))
@@ -444,7 +522,8 @@ class Outside:
         best: F64 | None = None
         for option in self.options(slot - 1, mask, edges):
             for _, cost in self.costs(option, cells, edges):
-                best = cost if best is None else np.minimum(best, cost)
+                least = cost.min(axis=1) if isinstance(cells, Rows) else cost
+                best = least if best is None else np.minimum(best, least)
         assert best is not None
         return best
 
@@ -485,9 +564,7 @@ class Outside:
         every = tuple(range(len(self.facts.orders(outer))))
         return Group(tuple(sorted(dims)), stays, starts, tuple(orders) or every)
 
-    def costs(
-        self, option: Option, cells: Cells, edges: Edges
-    ) -> Iterator[tuple[dict[int, int], F64]]:
+    def costs(self, option: Option, cells: Cells, edges: Edges) -> Iterator[tuple[Target, F64]]:
         """Least cost of an option, by the tile that its loops lead to."""
         outer, group = option.slot, option.group
         stays = dict(group.stays)
@@ -536,28 +613,22 @@ class Outside:
 
     def _targets(
         self, outer: int, dims: tuple[int, ...], cells: Cells
-    ) -> Iterator[tuple[dict[int, int], dict[int, F64], F64]]:  # fmt: skip
+    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
         """Tiles that loops over some dimensions may lead to; infinite where they may not."""
-        for js in itertools.product(*(range(self.lattice.shape[d]) for d in dims)):
-            target = dict(zip(dims, js, strict=True))
-            ratios = {d: cells.ratio(d, j) for d, j in target.items()}
+        for target in cells.ways(dims):
+            ratios = {d: cells.of(d, self.lattice.ratio[d], target) for d in dims}
             allowed = np.zeros(1)
-            for d, j in target.items():
-                allowed = allowed + self._penalty(outer, d, j, cells)
+            for d in dims:
+                allowed = allowed + cells.of(d, self._barred(outer, d), target)
             yield target, ratios, allowed
+
+    @cache  # noqa: B019
+    def _barred(self, outer: int, d: int) -> F64:
+        return np.where(self.targets(outer, d), 0.0, np.inf)
 
     def _standing(self, outer: int, d: int, cells: Cells) -> F64:
         """Infinite where a slot must loop over a dimension."""
-        diagonal = np.where(np.diagonal(self.targets(outer, d)), 0.0, np.inf)
-        if isinstance(cells, Rows):
-            return diagonal[cells.places[d]]
-        return self.lattice.along(d, diagonal)
-
-    def _penalty(self, outer: int, d: int, j: int, cells: Cells) -> F64:
-        column = np.where(self.targets(outer, d)[:, j], 0.0, np.inf)
-        if isinstance(cells, Rows):
-            return column[cells.places[d]]
-        return self.lattice.along(d, column)
+        return cells.own(d, np.ascontiguousarray(np.diagonal(self._barred(outer, d))))
 
 
 def _least(some: Sequence[F64]) -> F64:
