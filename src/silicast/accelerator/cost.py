@@ -33,6 +33,7 @@ class Cost:
     Attributes:
         einsum, architecture: what was mapped, and on what.
         traffic: what each mapping moves.
+        points: multiplications, (mappings,).
         port_cycles: cycles of each port of each memory, (memory, port) -> array over mappings.
         exposed_cycles: of fills and drains that nothing overlaps, and of ramps, (mappings,).
         cycles: of the whole, (mappings,).
@@ -46,6 +47,7 @@ class Cost:
     einsum: Einsum
     architecture: Architecture
     traffic: Traffic
+    points: F64
     port_cycles: dict[tuple[str, str], F64]
     exposed_cycles: F64
     cycles: F64
@@ -75,16 +77,29 @@ class Cost:
     def utilisation(self) -> F64:
         """Multiplications over what all units could do in the time, 0 to 1, (mappings,)."""
         peak = self.architecture.units * self.architecture.compute.per_cycle
-        return self.einsum.points / (self.cycles * peak)
+        found: F64 = self.points / (self.cycles * peak)
+        return found
 
 
-def cost(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Cost:
+def cost(
+    einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None = None
+) -> Cost:
     """Energy and time of each mapping of a batch.
+
+    Args:
+        sizes: as of :func:`.account`.
 
     Raises:
         SilicastError: an action that happens has no energy.
     """
-    traffic = account(einsum, architecture, batch)
+    return cost_of(einsum, architecture, account(einsum, architecture, batch, sizes), sizes)
+
+
+def cost_of(
+    einsum: Einsum, architecture: Architecture, traffic: Traffic, sizes: F64 | None = None
+) -> Cost:
+    """:func:`cost` of what is already counted."""
+    points = float(einsum.points) if sizes is None else np.prod(sizes, axis=0)
     ports = port_cycles(einsum, architecture, traffic)
     marches = _marches(einsum, architecture, traffic)
     work = traffic.steps / architecture.compute.per_cycle + marches
@@ -95,6 +110,7 @@ def cost(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Cos
         einsum=einsum,
         architecture=architecture,
         traffic=traffic,
+        points=np.broadcast_to(points, (len(traffic),)),
         port_cycles=ports,
         exposed_cycles=exposed,
         cycles=total,
@@ -102,7 +118,7 @@ def cost(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Cos
         leak_pj=_leakage(architecture, traffic, total),
         compute_pj=np.full(
             len(traffic),
-            einsum.points * _known(architecture.compute.energy_pj, architecture.compute.name,
+            points * _known(architecture.compute.energy_pj, architecture.compute.name,
                                    "energy_pj"),
         ),
         hop_pj=_hops(architecture, traffic),
