@@ -6,8 +6,9 @@ from typing import final
 
 import numpy as np
 
+from silicast.accelerator._cells import Edges, Rows
 from silicast.accelerator._facts import Facts
-from silicast.accelerator._outside import Edges, Outside, Rows
+from silicast.accelerator._outside import Outside
 from silicast.accelerator._states import States
 from silicast.core.numerics import F64, I64
 

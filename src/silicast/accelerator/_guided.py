@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator._bounds import Bounds
-from silicast.accelerator._outside import Option, Rows
+from silicast.accelerator._cells import Option, Rows
 from silicast.accelerator._states import States
 from silicast.core.numerics import F64, I64
 
