@@ -15,7 +15,7 @@ from silicast.composition.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
-from silicast.kernels.energy import energies, kernel_energy
+from silicast.kernels.energy import energies, kernel_energy, waiting_w
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import drawn
@@ -108,7 +108,10 @@ class Call:
         found = kernel_energy(self.times, self.batch, device)
         if found is None:
             return None
-        static = energies(device, self.batch.family, self.batch.variant).static_w
+        if device.structure is None:
+            static = energies(device, self.batch.family, self.batch.variant).static_w
+        else:
+            static = waiting_w(device)
         return self.spread(found.estimate_j - static * self.times.estimate_s)
 
     @cached_property

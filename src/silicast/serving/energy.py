@@ -9,8 +9,8 @@ from silicast.composition.clock import power_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, Quantity
+from silicast.hardware.device import Device
 from silicast.kernels import energy
-from silicast.kernels.physics import load_physics
 from silicast.kernels.power import limits
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.metrics import span_s
@@ -26,7 +26,8 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     Steps of a kind are taken as the few states that stand for them; devices that wait for requests
     are idle. Groups of attention_dp count as much as the busiest.
     """
-    if not all(limits(pool.deployment.machine.limited_device) for pool in fleet.pools):
+    devices = [pool.deployment.machine.limited_device for pool in fleet.pools]
+    if not all(limits(each) or energy.states_energy(each) for each in devices):
         return {}
     seconds, table, first, whole_j = span_s(records), records.log.table(), 0, 0.0
     for pool in fleet.pools:
@@ -35,7 +36,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
-    most_j = seconds * sum((m.limited_device.power_cap_w or 0.0) * gpus for m, gpus in machines)
+    most_j = seconds * sum(_most_w(m.limited_device) * gpus for m, gpus in machines)
     least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
     shares = {
         "power_w": seconds * fleet.gpus,
@@ -45,6 +46,13 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     return {
         name: (whole_j / share, least_j / share, most_j / share) for name, share in shares.items()
     }
+
+
+def _most_w(device: Device) -> float:
+    """What its limit allows; of a design without one, nothing limits it."""
+    if device.power_cap_w is None:
+        return math.inf
+    return device.power_cap_w
 
 
 def _watts(table: I64, pool: Pool, seconds: float) -> float:
@@ -66,9 +74,7 @@ def with_model_error(value: float, pools: Sequence[Pool], least: float, most: fl
     Args:
         least: that idle devices draw; ``most``: that power limits allow.
     """
-    physics = load_physics(energy.PHYSICS)
-    known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
-    spread = math.exp(Z90 * max(each["log_sd"] for each in known))
+    spread = math.exp(Z90 * max(energy.model_log_sd(pool.deployment.device) for pool in pools))
     return Quantity(
         value, min(max(value / spread, least), value), max(min(value * spread, most), value)
     )
