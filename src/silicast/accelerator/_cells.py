@@ -1,4 +1,4 @@
-"""Tiles for which a bound is looked up, and what may be done with the tensors that are open there."""
+"""Tiles that a bound is looked up for, and what may be done with tensors that are open there."""
 
 from __future__ import annotations
 
