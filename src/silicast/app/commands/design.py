@@ -16,7 +16,7 @@ design = App(
 
 @design.command(name="map")
 def map_(
-    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
+    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 10_000,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
@@ -42,7 +42,7 @@ def map_(
 
 @design.command
 def explain(
-    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
+    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 10_000,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -21,9 +21,11 @@ from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.batch_figures import figures_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, description, framework_of
 from silicast.scenario.measured import calibrated_by
+from silicast.scenario.room import batch_room
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
@@ -41,7 +43,9 @@ MOST_LENGTHS = 1 << 17
 @register
 @final
 class InferenceAnswerer(Answerer):
-    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``."""
+    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``, and
+    what :mod:`~silicast.scenario.batch_figures` makes of them.
+    """
 
     task: ClassVar[str] = "inference"
 
@@ -124,7 +128,14 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
             "constants of others stand in"
         )
     bound_only = one.scenario.raw.tier == "bound"
-    reply = _answer(found, deployment, warnings, bound_only=bound_only)
+    figures = {}
+    if not bound_only:
+        cluster = one.scenario.raw.cluster
+        price = deployment.machine.links.price_per_gpu_hour if cluster else None
+        figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
+    reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
+    if room := batch_room(deployment, lengths, one.work.output_len):
+        reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.imbalance import imbalance
 
@@ -187,7 +198,12 @@ def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
 
 
 def _answer(
-    found: StaticBatch, deployment: Deployment, warnings: list[str], *, bound_only: bool
+    found: StaticBatch,
+    deployment: Deployment,
+    warnings: list[str],
+    figures: Mapping[str, Quantity],
+    *,
+    bound_only: bool,
 ) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
@@ -196,6 +212,7 @@ def _answer(
         bound[name] = prediction.bound_seconds * MILLI
     memory = found.memory_gb
     metrics["memory_gb"] = with_assumed_structure(memory) if deployment.model.assumed else memory
+    metrics |= figures
     domain = found.total.domain
     if domain == "in" and unknown_cap(deployment.device):
         domain = "near"
