@@ -16,9 +16,10 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.energy import above_static_j
-from silicast.kernels.implementation import KernelTimes, rows_of
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import drawn
+from silicast.kernels.rows import rows_of
 from silicast.workload.op import Dim, OpBatch, Variant
 from silicast.workload.symbols import Phase
 
