@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
+from silicast.composition.cut_times import rows_of
 from silicast.composition.host_copies import HOST_COPY, RESOURCE
 from silicast.composition.pipes import Resources
 from silicast.composition.stage_graph import StageGraph
@@ -19,7 +20,6 @@ from silicast.kernels.energy import above_static_j
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import drawn
-from silicast.kernels.rows import rows_of
 from silicast.workload.op import Dim, OpBatch, Variant
 from silicast.workload.symbols import Phase
 

@@ -37,12 +37,12 @@ from silicast.kernels.implementation import (
     Demand,
     Estimates,
     Implementation,
+    Lazy,
     implementation_for,
     matrix_seconds,
 )
 from silicast.kernels.pass_chain import SMALL, Chain, Pass, Sizes
 from silicast.kernels.physics import load_physics, shared_errors
-from silicast.kernels.rows import Lazy
 from silicast.kernels.streaming import element_bytes
 from silicast.kernels.streaming_rates import StreamingRates, rates_of
 from silicast.workload.libraries import kernel_rule

@@ -32,8 +32,7 @@ from silicast.kernels.gemm_constants import (
 )
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
-from silicast.kernels.rows import Lazy
+from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
 from silicast.workload.op import Op, OpBatch, Variant
 
 COLUMNS = (

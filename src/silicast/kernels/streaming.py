@@ -23,8 +23,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation
-from silicast.kernels.rows import Lazy
+from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy
 from silicast.kernels.streaming_rates import StreamingRates, rates_of
 from silicast.workload.libraries import kernel_rule
 from silicast.workload.library_file import Facts

@@ -12,9 +12,8 @@ from silicast.core.numerics import exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import Implementation, KernelTimes, in_blocks
 from silicast.kernels.knowledge import substitute_error
-from silicast.kernels.rows import in_blocks
 from silicast.learning.correction import learned_times
 from silicast.workload.op import OpBatch
 
