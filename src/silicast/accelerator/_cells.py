@@ -14,6 +14,8 @@ from silicast.core.numerics import F64, I64
 
 Mask = frozenset[int]
 """Open tensors."""
+Rides = tuple[tuple[int, float], ...]
+"""(Tensor, energy of a word) of edges further in that come anew only when an open one does."""
 BLOCK = 1 << 20
 """Entries that are worked on at once."""
 
@@ -47,6 +49,7 @@ class Option:
         stay: of these, open after.
         group: loops that matter.
         is_whole: there are no other loops.
+        rides: of those in ``stay``, after.
     """
 
     slot: int
@@ -54,6 +57,7 @@ class Option:
     stay: Mask
     group: Group
     is_whole: bool
+    rides: Rides = ()
 
 
 Target = dict[int, I64]
@@ -156,11 +160,9 @@ class Edges:
     Attributes:
         close: if a loop moves them and each tile comes anew.
         rest: what the tables do not count of them, at least, if they stay open.
-        waits: as ``close`` at least, whatever stands outside.
         overlap: (tensor, dimension) -> share of a window that a step along it keeps.
     """
 
     close: dict[int, F64]
     rest: dict[int, F64]
-    waits: dict[int, F64]
     overlap: dict[tuple[int, int], F64]

@@ -14,12 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import final
 
 import numpy as np
 
-from silicast.accelerator._cells import Cells, Edges, Grid, Group, Mask, Option, Rows, Target
+from silicast.accelerator._cells import Cells, Edges, Grid, Group, Mask, Option, Rides, Rows, Target
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._lattice import Lattice
 from silicast.core.numerics import F64, I64
@@ -126,6 +126,27 @@ class Outside:
                 total += self.facts.credit_pj(place, "fill_pj") if place else 0.0
         return total * self.facts.sizes[t]
 
+    @cached_property
+    def wide_reads(self) -> list[tuple[float, float, float]]:
+        """Reads by the units at memories whose clusters share them.
+
+        Returns:
+            instances, those of a cluster, and the energy of all reads if clusters are full.
+        """
+        found = []
+        end = len(self.facts.slots)
+        for t in range(len(self.facts.tensors)):
+            parent = self.facts.parent_slot(t, end - 1)
+            level = self.facts.level_at[parent]
+            memory = self.facts.arch.memories[level]
+            shared = any(self.facts.sharing[s][t] for s in range(parent + 1, end))
+            if memory.cluster > 1 and t != self.facts.output and not shared:
+                energy = self.facts.points * self.facts.word_pj(parent, "read_pj")
+                found.append(
+                    (float(self.facts.arch.instances[level]), float(memory.cluster), energy)
+                )
+        return found
+
     # Over the grid.
 
     @cache  # noqa: B019
@@ -182,7 +203,7 @@ class Outside:
     # Tables.
 
     @cache  # noqa: B019
-    def table(self, slot: int, mask: Mask) -> F64:
+    def table(self, slot: int, mask: Mask, rides: Rides = ()) -> F64:
         """Least that the slots outside ``slot`` add, by the tile at its top."""
         if slot == 0:
             found = np.full(self.lattice.shape, np.inf)
@@ -190,17 +211,17 @@ class Outside:
             return found
         outer = slot - 1
         if self.facts.slots[outer].is_spatial:
-            return self._in_space(slot, mask)
-        close, waits, overlap = {}, {}, {}
+            return self._in_space(slot, mask, rides)
+        close, overlap, riding = {}, {}, dict(rides)
         for t in mask:
             close[t] = self.words(t) * (
                 self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer) / self.room(slot, t)
-            )
-            waits[t] = close[t] * self.share(t, self.words(t), self.still(t))
+                + riding.get(t, 0.0)
+            )  # fmt: skip
             for d, kept in self.overlaps(t, None, self.lattice.extent):
                 overlap[t, d] = kept
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
-        found = self.ahead(slot, mask, self.grid, Edges(close, rest, waits, overlap))
+        found = self.ahead(slot, mask, self.grid, Edges(close, rest, overlap), rides)
         return np.ascontiguousarray(np.broadcast_to(found, self.lattice.shape))
 
     def share(self, t: int, words: F64, still: F64) -> F64:
@@ -223,16 +244,16 @@ class Outside:
                 found[d] = found[d] * kept if d in found else kept
         yield from found.items()
 
-    def _in_space(self, slot: int, mask: Mask) -> F64:
+    def _in_space(self, slot: int, mask: Mask, rides: Rides) -> F64:
         """Through one axis of a fan-out."""
         outer = slot - 1
-        table = self.table(outer, mask)
+        table = self.table(outer, mask, rides)
         out = self.facts.output
         found = np.full(self.lattice.shape, np.inf)
         dims = sorted(self.active(outer))
         limit = self.facts.slots[outer].limit
         copies = np.minimum(self.copies(outer), self.still(out))
-        extra = {t: self._extra(outer, t) for t in mask}
+        extra = {t: self._extra(outer, t, dict(rides).get(t, 0.0)) for t in mask}
         closed = {
             t: self._passing(slot, t) for t in range(len(self.free))
             if t not in mask and self.room(slot, t) > 1 and not self.overlapping(slot, t)
@@ -276,11 +297,11 @@ class Outside:
         whole = [np.broadcast_to(some, self.lattice.shape) for some in (energy, *shares)]
         return whole[0], whole[1], whole[2]
 
-    def _extra(self, slot: int, t: int) -> tuple[F64, F64]:
+    def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64]:
         """Words that the table outside counts, and what each beyond them costs at least."""
         words = np.broadcast_to(self.words(t), self.lattice.shape)
         share = np.broadcast_to(self.share(t, self.words(t), self.still(t)), self.lattice.shape)
-        energy = self.facts.fill_pj(t, slot)
+        energy = self.facts.fill_pj(t, slot) + ride
         if not self.facts.sharing[slot][t]:
             energy += self.facts.pass_pj(t, slot) / self.room(slot, t)
         return words, share * energy
@@ -314,12 +335,12 @@ class Outside:
         return np.ix_(*inner), np.ix_(*above)
 
     @cache  # noqa: B019
-    def beyond(self, slot: int, after: Mask) -> F64:
+    def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
         kept = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
         mask = (after | kept) if slot else frozenset()
-        return self.table(slot, mask) + (self.fits(slot) + self.leak(slot))
+        return self.table(slot, mask, rides if slot else ()) + (self.fits(slot) + self.leak(slot))
 
     @cache  # noqa: B019
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:
@@ -364,17 +385,21 @@ class Outside:
             Group(*key, tuple(sorted(starts[key])), tuple(orders)) for key, orders in found.items()
         )
 
-    def ahead(self, slot: int, mask: Mask, cells: Cells, edges: Edges) -> F64:
+    def ahead(
+        self, slot: int, mask: Mask, cells: Cells, edges: Edges, rides: Rides = ()
+    ) -> F64:  # fmt: skip
         """Least that the memory outside ``slot`` and all outside it add."""
         best: F64 | None = None
-        for option in self.options(slot - 1, mask, edges):
+        for option in self.options(slot - 1, mask, edges, rides):
             for _, cost in self.costs(option, cells, edges):
                 least = cost.min(axis=1) if isinstance(cells, Rows) else cost
                 best = least if best is None else np.minimum(best, least)
         assert best is not None
         return best
 
-    def options(self, outer: int, mask: Mask, edges: Edges) -> Iterator[Option]:
+    def options(
+        self, outer: int, mask: Mask, edges: Edges, rides: Rides = ()
+    ) -> Iterator[Option]:  # fmt: skip
         """Ways in which the loops of a memory can treat open tensors."""
         zero: Mask = frozenset()
         for group in self.groups(outer, mask):
@@ -388,7 +413,8 @@ class Outside:
                 if dims not in taken:
                     taken.add(dims)
                     group = self._together(outer, mask - frozenset(some), dims, edges)
-                    yield Option(outer, mask, frozenset(some), group, is_whole=True)
+                    after = self._riding(outer, some, dict(rides))
+                    yield Option(outer, mask, frozenset(some), group, True, after)
         # A run of neighbours that nothing else interrupts may go on outside.
         for d in sorted({d for _, d in edges.overlap} if outer else ()):
             if d in self.active(outer) and not any(d in self.free[o] for o in mask):
@@ -396,6 +422,17 @@ class Outside:
                     outer, mask, zero, self._together(outer, mask, frozenset({d}), edges),
                     is_whole=True,
                 )  # fmt: skip
+
+    def _riding(self, outer: int, stay: Sequence[int], rides: dict[int, float]) -> Rides:
+        """What comes anew with the edges of tensors that stay, once a memory keeps them."""
+        level, found = self.facts.level_at[outer], []
+        for t in stay:
+            ride = rides.get(t, 0.0)
+            if level in self.facts.kept[t]:
+                ride += self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer)
+            if ride and outer:
+                found.append((t, ride))
+        return tuple(found)
 
     def _together(
         self, outer: int, mask: Mask, dims: frozenset[int], edges: Edges
@@ -415,14 +452,12 @@ class Outside:
         """Least cost of an option, by the tile that its loops lead to."""
         outer, group = option.slot, option.group
         stays = dict(group.stays)
-        level = self.facts.level_at[outer]
         last = outer == 0
         plain = np.zeros(1)
         changing = []
         for t in sorted(option.mask):
             if t in option.stay and not last:
-                kept = level in self.facts.kept[t]
-                plain = plain + (edges.waits[t] if kept else edges.rest[t])
+                plain = plain + edges.rest[t]
                 continue
             slides = [d for d in group.starts if (t, d) in edges.overlap]
             still = group.dims if t in option.stay else tuple(stays.get(t, ()))
@@ -431,7 +466,7 @@ class Outside:
             else:
                 plain = plain + edges.close[t]
         if option.is_whole:
-            table = self.beyond(outer, option.stay)
+            table = self.beyond(outer, option.stay, option.rides)
             for d in self.active(outer) - set(group.dims):
                 plain = plain + self._standing(outer, d, cells)
         else:
