@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator._cells import Edges, Rows
+from silicast.accelerator._cells import HERE, Edges, Rows
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._outside import Outside
 from silicast.accelerator._states import States
@@ -98,7 +98,7 @@ class Bounds:
     ) -> F64:  # fmt: skip
         edges = self.edges(states, slot, mask, cells, left)
         if self.facts.slots[slot - 1].is_spatial:
-            found = cells.pick(self.outside.table(slot, mask), {})
+            found = cells.pick(self.outside.table(slot, mask), HERE)
             for t in mask:
                 found = found + edges.rest[t]
             return found[:, 0]
@@ -118,7 +118,7 @@ class Bounds:
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
-            known = cells.pick(outside.every_word(t), {})[:, 0]
+            known = cells.pick(outside.every_word(t), HERE)[:, 0]
             rest[t] = share * (
                 waiting + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)

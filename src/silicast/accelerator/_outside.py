@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import final
 
 import numpy as np
 
-from silicast.accelerator._cells import Cells, Edges, Grid, Group, Mask, Option, Rides, Rows, Target
+from silicast.accelerator._cells import (
+    Cells,
+    Edges,
+    Grid,
+    Group,
+    Mask,
+    Option,
+    Places,
+    Rides,
+    Target,
+)
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._lattice import Lattice
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 
 
 @final
@@ -38,7 +48,9 @@ class Outside:
             for t in range(len(facts.tensors))
         ]
         """Dimensions that do not index each tensor."""
-        self.grid = Grid(self.lattice)
+        self.ways: dict[
+            tuple[int, tuple[int, ...], tuple[int, ...]], list[tuple[Target, dict[int, F64], F64]]
+        ] = {}
 
     # What a place allows.
 
@@ -60,6 +72,34 @@ class Outside:
             if len(self.lattice.divisors[d]) > 1
             and (self.targets(slot, d) & ~np.eye(len(self.lattice.divisors[d]), dtype=bool)).any()
         )  # fmt: skip
+
+    @cache  # noqa: B019
+    def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
+        """Extents of a dimension that tiles at the top of a slot can have."""
+        some = self.lattice.divisors[d]
+        if slot == len(self.facts.slots):
+            return (True, *(False for _ in some[1:]))
+        before = np.array(self.reachable(slot + 1, d))
+        found = (self.targets(slot, d) & before[:, None]).any(axis=0)
+        level = self.facts.level_at.get(slot)
+        if level is not None:
+            tiles = np.ones((len(self.dims), len(some)))
+            tiles[d] = some
+            needed = np.zeros(len(some))
+            for t, tensor in enumerate(self.facts.tensors):
+                if level in self.facts.kept[t]:
+                    needed = needed + self.facts.volume(tensor, tiles)
+            found &= needed <= self.facts.arch.memories[level].usable_words
+        return tuple(bool(can) for can in found)
+
+    @cache  # noqa: B019
+    def corner(self, slot: int) -> Grid:
+        """The part of the grid that holds all tiles that can be at the top of a slot."""
+        ends = []
+        for d in self.dims:
+            places = np.flatnonzero(self.reachable(slot, d))
+            ends.append(int(places[-1]) + 1 if len(places) else 1)
+        return Grid(self.lattice, tuple(ends))
 
     @cache  # noqa: B019
     def reach(self, slot: int, t: int) -> float:
@@ -213,16 +253,18 @@ class Outside:
         if self.facts.slots[outer].is_spatial:
             return self._in_space(slot, mask, rides)
         close, overlap, riding = {}, {}, dict(rides)
+        grid = self.corner(slot)
         for t in mask:
-            close[t] = self.words(t) * (
+            close[t] = grid.cut(self.words(t)) * (
                 self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer) / self.room(slot, t)
                 + riding.get(t, 0.0)
             )  # fmt: skip
             for d, kept in self.overlaps(t, None, self.lattice.extent):
-                overlap[t, d] = kept
+                overlap[t, d] = grid.cut(kept)
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
-        found = self.ahead(slot, mask, self.grid, Edges(close, rest, overlap), rides)
-        return np.ascontiguousarray(np.broadcast_to(found, self.lattice.shape))
+        found = np.full(self.lattice.shape, np.inf)
+        found[grid.corner] = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        return found
 
     def share(self, t: int, words: F64, still: F64) -> F64:
         """Least share of words that still move, whatever stands outside."""
@@ -259,21 +301,24 @@ class Outside:
             if t not in mask and self.room(slot, t) > 1 and not self.overlapping(slot, t)
         }  # fmt: skip
         for steps in self._steps(outer, dims, limit):
-            inner, above = self._shifted(steps)
-            cost = table[above]
+            inner, above = self._shifted(steps, self.corner(slot).ends)
+            cost = above(table)
             for t in mask:
-                fewer = np.broadcast_to(self.words(t), self.lattice.shape)[inner]
-                moved, per_word = extra[t]
-                cost = cost + (fewer - moved[above]) * per_word[above]
+                words, per_word = extra[t]
+                if any(d in self.facts.moved_windows(t) for d in steps):
+                    cost = cost + (inner(words) - above(words)) * above(per_word)
+                    continue
+                shared = math.prod(step for d, step in steps.items() if d in self.free[t])
+                if shared > 1:
+                    cost = cost + above(words) * above(per_word) * (shared - 1.0)
             for t, (least, before, after) in closed.items():
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 shared = shared if self.facts.sharing[outer][t] else 1
-                cost = cost + least[inner] * (after[above] / shared - before[inner])
+                cost = cost + inner(least) * (above(after) / shared - inner(before))
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
-                more = np.broadcast_to(copies, self.lattice.shape)[above]
-                cost = cost - self.credit(slot) * (again - 1.0) * more
-            found[inner] = np.minimum(found[inner], cost)
+                cost = cost - self.credit(slot) * (again - 1.0) * above(copies)
+            inner.lower(found, cost)
         return found
 
     def _passing(self, slot: int, t: int) -> tuple[F64, F64, F64]:
@@ -294,13 +339,12 @@ class Outside:
             1.0 / np.minimum(self.room(place, t), self.still(t)) for place in (slot, slot - 1)
         ]  # fmt: skip
         energy = words * self.facts.pass_pj(t, slot - 1)
-        whole = [np.broadcast_to(some, self.lattice.shape) for some in (energy, *shares)]
-        return whole[0], whole[1], whole[2]
+        return energy, shares[0], shares[1]
 
     def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64]:
         """Words that the table outside counts, and what each beyond them costs at least."""
-        words = np.broadcast_to(self.words(t), self.lattice.shape)
-        share = np.broadcast_to(self.share(t, self.words(t), self.still(t)), self.lattice.shape)
+        words = self.words(t)
+        share = self.share(t, words, self.still(t))
         energy = self.facts.fill_pj(t, slot) + ride
         if not self.facts.sharing[slot][t]:
             energy += self.facts.pass_pj(t, slot) / self.room(slot, t)
@@ -320,19 +364,21 @@ class Outside:
             for step in choices[position]:
                 if step <= room:
                     for rest in walk(position + 1, room / step):
-                        yield {dims[position]: step, **rest}
+                        yield rest if step == 1 else {dims[position]: step, **rest}
 
         yield from walk(0, limit)
 
-    def _shifted(self, steps: dict[int, int]) -> tuple[tuple[I64, ...], tuple[I64, ...]]:
+    def _shifted(
+        self, steps: dict[int, int], ends: tuple[int, ...]
+    ) -> tuple[Places, Places]:  # fmt: skip
         """Places of the tiles that can grow by these steps, and of what they grow to."""
-        inner, above = [], []
-        for d, some in enumerate(self.lattice.divisors):
-            step = steps.get(d, 1)
-            here = np.flatnonzero(some[-1] % (some * step) == 0)
-            inner.append(here)
-            above.append(np.searchsorted(some, some[here] * step))
-        return np.ix_(*inner), np.ix_(*above)
+        inner, above = {}, {}
+        for d, step in steps.items():
+            some = self.lattice.divisors[d]
+            here = np.flatnonzero(some[-1] % (some[: ends[d]] * step) == 0)
+            inner[d] = here
+            above[d] = np.searchsorted(some, some[here] * step)
+        return Places(inner, ends), Places(above, ends)
 
     @cache  # noqa: B019
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
@@ -391,9 +437,8 @@ class Outside:
         """Least that the memory outside ``slot`` and all outside it add."""
         best: F64 | None = None
         for option in self.options(slot - 1, mask, edges, rides):
-            for _, cost in self.costs(option, cells, edges):
-                least = cost.min(axis=1) if isinstance(cells, Rows) else cost
-                best = least if best is None else np.minimum(best, least)
+            for target, cost in self.costs(option, cells, edges):
+                best = cells.least(best, target, cost)
         assert best is not None
         return best
 
@@ -472,16 +517,16 @@ class Outside:
         else:
             table = self.reduced(outer, option.stay, frozenset(group.dims))
         for target, ratios, allowed in self._targets(outer, group.dims, cells):
-            cost = cells.pick(table, target) + plain + allowed
+            cost = cells.pick(table, target) + (cells.part(plain, target) + allowed)
             for t, still, slides in changing:
-                edge = edges.close[t]
-                for d in still:
-                    edge = edge * ratios[d]
+                share = _product([ratios[d] for d in still])
                 if slides:
-                    edge = edge * _least([
-                        self._slid(ratios[d], edges.overlap[t, d], option) for d in slides
+                    share = share * _least([
+                        self._slid(
+                            ratios[d], cells.part(edges.overlap[t, d], target), option
+                        ) for d in slides
                     ])  # fmt: skip
-                cost = cost + edge
+                cost = cost + cells.part(edges.close[t], target) * share
             yield target, cost
 
     def _slid(self, ratio: F64, overlap: F64, option: Option) -> F64:
@@ -495,14 +540,25 @@ class Outside:
 
     def _targets(
         self, outer: int, dims: tuple[int, ...], cells: Cells
-    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
+    ) -> Iterable[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
         """Tiles that loops over some dimensions may lead to; infinite where they may not."""
+        if not isinstance(cells, Grid):
+            return self._ways(outer, dims, cells)
+        key = (outer, dims, cells.ends)
+        if key not in self.ways:
+            self.ways[key] = list(self._ways(outer, dims, cells))
+        return self.ways[key]
+
+    def _ways(
+        self, outer: int, dims: tuple[int, ...], cells: Cells
+    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
         for target in cells.ways(dims):
             ratios = {d: cells.of(d, self.lattice.ratio[d], target) for d in dims}
             allowed = np.zeros(1)
             for d in dims:
                 allowed = allowed + cells.of(d, self._barred(outer, d), target)
-            yield target, ratios, allowed
+            if (allowed < np.inf).any():
+                yield target, ratios, allowed
 
     @cache  # noqa: B019
     def _barred(self, outer: int, d: int) -> F64:
@@ -511,6 +567,15 @@ class Outside:
     def _standing(self, outer: int, d: int, cells: Cells) -> F64:
         """Infinite where a slot must loop over a dimension."""
         return cells.own(d, np.ascontiguousarray(np.diagonal(self._barred(outer, d))))
+
+
+def _product(some: Sequence[F64]) -> F64:
+    if not some:
+        return np.ones(1)
+    found = some[0]
+    for each in some[1:]:
+        found = found * each
+    return found
 
 
 def _least(some: Sequence[F64]) -> F64:
