@@ -126,15 +126,24 @@ def find_design(name: str) -> Design:
     Raises:
         SilicastError: neither is there, or the file is wrong: its field is named.
     """
+    return read_design(design_path(name))
+
+
+def design_path(name: str) -> Path:
+    """The file of a design of the catalog, or the path itself.
+
+    Raises:
+        SilicastError: no design of the catalog has this name.
+    """
     if name.endswith(".toml") or "/" in name:
-        return read_design(Path(name))
+        return Path(name)
     known = {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
     if name not in known:
         raise unknown_name(
             f"unknown design {name!r}", "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
         )  # fmt: skip
-    return read_design(known[name])
+    return known[name]
 
 
 def read_design(path: Path) -> Design:

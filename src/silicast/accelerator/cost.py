@@ -84,7 +84,15 @@ def cost(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Cos
     Raises:
         SilicastError: an action that happens has no energy.
     """
-    traffic = account(einsum, architecture, batch)
+    return priced(einsum, architecture, account(einsum, architecture, batch))
+
+
+def priced(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> Cost:
+    """The same, of traffic that was counted before, on this or another design of the same levels.
+
+    Raises:
+        SilicastError: an action that happens has no energy.
+    """
     ports = port_cycles(einsum, architecture, traffic)
     marches = _marches(einsum, architecture, traffic)
     work = traffic.steps / architecture.compute.per_cycle + marches

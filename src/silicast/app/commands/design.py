@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from silicast.app import status
+from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 
@@ -68,3 +69,6 @@ def explain(
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
     return status.ANSWERED
+
+
+design.command(search)
