@@ -236,6 +236,8 @@ class Architecture:
         idle_leaks: instances without work leak too.
         overhead: cycles that a cycle of work takes, with the stalls that no count explains, >= 1.
         ramps: the first fill and the last drain of every level are added to the time.
+        scales_blocks: accesses of tiles without their zeros are counted as Timeloop does, words
+            times what a tile needs for each; otherwise as the accesses that each tile needs.
         source: where its numbers come from.
     """
 
@@ -246,6 +248,7 @@ class Architecture:
     idle_leaks: bool = True
     overhead: float = 1.0
     ramps: bool = False
+    scales_blocks: bool = False
     source: str = ""
 
     @cached_property

@@ -293,10 +293,11 @@ class _Moved:
                     energy = getattr(memory, f"{action}_pj")
                     if energy is None and not words.any():
                         continue
-                    # An instance makes whole accesses: its last block may be partly used.
-                    blocks = np.ceil(words / memory.block_words)
-                    if self.zeros is not None:
-                        blocks = blocks * self.zeros.blocks[level, t]
+                    if self.zeros is None:
+                        # An instance makes whole accesses: its last block may be partly used.
+                        blocks = np.ceil(words / memory.block_words)
+                    else:
+                        blocks = getattr(self.zeros, name).accesses[level, t]
                     found[level, t] += blocks * (_known(energy, memory.name, f"{action}_pj") * wide)
                 if self.zeros is not None:
                     found[level, t] += self.zeros_pj(self.zeros, level, t) * wide

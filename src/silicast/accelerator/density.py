@@ -165,17 +165,21 @@ class Uniform(Density):
         return self.density
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
-        """Hypergeometric."""
-        words = math.prod(tile)
-        if words == 1:
-            return ((0, 1.0 - self.density), (1, self.density))
-        total = max(math.prod(whole), words)
-        return _hypergeometric(words, total, max(1, round(self.density * total)))
+        """Hypergeometric; a tensor whose share is no whole number holds one value more or less."""
+        words, total = math.prod(tile), max(math.prod(whole), math.prod(tile))
+        held = self.density * total
+        less = min(total, math.floor(held + 1e-9))
+        if held - less <= 1e-9:
+            return _hypergeometric(words, total, less)
+        return _mixed(
+            _hypergeometric(words, total, less), _hypergeometric(words, total, less + 1),
+            held - less,
+        )  # fmt: skip
 
     def most_one(self, tile: Extents, whole: Extents) -> float:
         """All of the tile, or all that there are."""
         total = max(math.prod(whole), math.prod(tile))
-        return float(min(math.prod(tile), max(1, round(self.density * total))))
+        return float(min(math.prod(tile), math.ceil(self.density * total - 1e-9)))
 
 
 @final
@@ -402,6 +406,15 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
                 held -= 1
             found.append((held, weight))
     return tuple(found)
+
+
+def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
+    """One draw or, in a share of all cases, the other."""
+    parts = []
+    for drawn, part in ((less, 1.0 - share), (more, share)):
+        total = math.fsum(weight for _, weight in drawn)
+        parts.extend((held, part * weight / total) for held, weight in drawn)
+    return tuple(parts)
 
 
 @lru_cache(maxsize=4096)

@@ -34,11 +34,13 @@ class Outcome:
         actual: happen.
         gated: take their time, and next to no energy.
         skipped: take neither. Values that a format leaves out are in none of the three.
+        accesses: of blocks of words, for those that happen.
     """
 
     actual: F64
     gated: F64
     skipped: F64
+    accesses: F64
 
 
 @final
@@ -72,8 +74,6 @@ class SparseTraffic:
     Attributes:
         reads, fills, updates: of one instance that works.
         stored: values that one instance holds at most.
-        blocks: accesses of blocks for each block's worth of words, >= 1: a compressed tile does
-            not fill its last block.
         formats: (memory, tensor) -> what describes it there.
         computes: multiplications of all units, an outcome of (mappings,).
         expanded, compressed: words that a memory recodes on their way from and to the one above,
@@ -85,7 +85,6 @@ class SparseTraffic:
     fills: Outcome
     updates: Outcome
     stored: F64
-    blocks: F64
     formats: dict[tuple[int, int], Formatted]
     computes: Outcome
     expanded: F64
@@ -132,11 +131,12 @@ class _Zeros:
         self.ones = np.ones(self.size)
         shape = traffic.reads.shape
         self.outcomes = {
-            action: Outcome(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+            action: Outcome(*(np.zeros(shape) for _ in range(4)))
             for action in ("reads", "fills", "updates")
         }
         self.stored = traffic.tiles.copy()
-        self.blocks = np.ones(shape)
+        self.blocks: dict[tuple[int, int], F64] = {}
+        """(memory, tensor) -> expected accesses of blocks for a tile without its zeros."""
         self.expanded, self.compressed = np.zeros(shape), np.zeros(shape)
         self.formats: dict[tuple[int, int], Formatted] = {}
         self.exists: dict[str, F64] = {}
@@ -153,8 +153,8 @@ class _Zeros:
         computes, steps = self.products()
         found = self.outcomes
         return SparseTraffic(
-            found["reads"], found["fills"], found["updates"], self.stored, self.blocks,
-            self.formats, computes, self.expanded, self.compressed, steps,
+            found["reads"], found["fills"], found["updates"], self.stored, self.formats,
+            computes, self.expanded, self.compressed, steps,
         )  # fmt: skip
 
     def follow(self, t: int, tensor: Tensor) -> None:
@@ -189,9 +189,9 @@ class _Zeros:
         self.stored[level, t] = words.most
         if chosen.leaves_out_zeros and memory.block_words > 1:
             tile = self.tile(tensor, self.count.tiles[self.arch.memory_slots[level]])
-            accesses = tensor.density.blocks(tile, self.whole[tensor.name], memory.block_words)
-            held = self.traffic.tiles[level, t] * tensor.density.share
-            self.blocks[level, t] = np.maximum(1.0, accesses / (held / memory.block_words))
+            self.blocks[level, t] = tensor.density.blocks(
+                tile, self.whole[tensor.name], memory.block_words
+            )
         return words
 
     def tile(self, tensor: Tensor, extents: F64) -> tuple[F64, ...]:
@@ -308,7 +308,20 @@ class _Zeros:
             kept >= 1.0, left_out, np.clip(timed - actual, 0.0, left_out)
         )
         found.skipped[level, t] = left_out - found.gated[level, t]
+        found.accesses[level, t] = self.accesses(t, level, actual, dense, happens)
         return dense
+
+    def accesses(self, t: int, level: int, actual: F64, dense: F64, happens: F64) -> F64:
+        """Accesses of blocks: a tile without its zeros seldom fills its last block."""
+        block = self.arch.memories[level].block_words
+        whole: F64 = np.ceil(actual / block)
+        if (level, t) not in self.blocks:
+            return whole
+        tile, needed = self.traffic.tiles[level, t], self.blocks[level, t]
+        if self.arch.scales_blocks:
+            held = tile * self.einsum.tensors[t].density.share
+            return whole * np.maximum(1.0, needed / (held / block))
+        return _up(needed * (dense / tile), happens)
 
     def describe_traffic(
         self, t: int, level: int, words: RankWords, chances: tuple[F64, F64],
@@ -361,7 +374,7 @@ class _Zeros:
                 exists = np.minimum(exists, nonzero)
         timed = happen + gated
         steps = np.where(timed == points, self.traffic.steps, timed * self.traffic.steps / points)
-        return Outcome(happen, gated, skipped), steps * self.imbalance()
+        return Outcome(happen, gated, skipped, happen), steps * self.imbalance()
 
     def imbalance(self) -> F64:
         """How much longer the busiest instance of fan-outs that wait takes than the mean one."""

@@ -244,7 +244,7 @@ class _Build:
         )  # fmt: skip
         return Architecture(
             name=Path(self.file).parent.name, nodes=tuple(nodes), compute=compute,
-            clock_hz=1 / cycle, idle_leaks=False, source=self.file,
+            clock_hz=1 / cycle, idle_leaks=False, scales_blocks=True, source=self.file,
         )  # fmt: skip
 
     def fan_out(
