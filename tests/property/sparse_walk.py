@@ -111,7 +111,12 @@ class SparseWalk:
             self.lost[name] = lost
 
     def eliminated(self, level: int, name: str, below: int, uses: list[dict[str, int]]) -> bool:
-        for rule in self.arch.memories[level].eliminations:
+        # A memory that an operand passes by leaves it out where it is kept.
+        levels = [level]
+        if not self.einsum.tensor(name).is_output:
+            places = self.arch.memory_slots
+            levels += [n for n in range(level + 1, len(places)) if places[n] < below]
+        for rule in [rule for n in levels for rule in self.arch.memories[n].eliminations]:
             if rule.target != name:
                 continue
             for other in rule.conditions:

@@ -79,9 +79,9 @@ def designs(draw: st.DrawFn) -> Architecture:
 
 
 @st.composite
-def mappings(draw: st.DrawFn) -> tuple[Einsum, MappingBatch]:
+def mappings(draw: st.DrawFn, *, windows: bool = True) -> tuple[Einsum, MappingBatch]:
     """A small problem, and loops that divide it."""
-    if draw(st.booleans()):
+    if not windows or draw(st.booleans()):
         einsum = matmul(m=draw(st.integers(1, 4)), n=draw(st.integers(1, 4)),
                         k=draw(st.sampled_from([2, 4, 6])))  # fmt: skip
     else:
@@ -209,18 +209,32 @@ def exact_share(size: int) -> Uniform:
     return Uniform((size // 2) / size if size > 1 else 1.0)
 
 
-@settings(max_examples=12, deadline=None)
-@given(mappings(), designs())
-def test_counts_are_the_means_of_walks_through_random_tensors(
-    case: tuple[Einsum, MappingBatch], design: Architecture
-) -> None:
+def walk_through(case: tuple[Einsum, MappingBatch], design: Architecture, draws: int) -> None:
     einsum, batch = case
     if not design.knows_zeros:
         return
     shapes = {t.name: t.shape(einsum.bounds) for t in einsum.tensors}
-    dense = {t.name: exact_share(math.prod(shapes[t.name])) for t in einsum.tensors
-             if not t.is_output}  # fmt: skip
-    compare_with_walks(einsum.with_densities(dense), design, batch, draws=20)
+    half = {
+        t.name: exact_share(math.prod(shapes[t.name])) for t in einsum.tensors if not t.is_output
+    }
+    compare_with_walks(einsum.with_densities(half), design, batch, draws)
+
+
+@settings(max_examples=10, deadline=None)
+@given(mappings(windows=False), designs())
+def test_counts_are_the_means_of_walks_through_random_tensors(
+    case: tuple[Einsum, MappingBatch], design: Architecture
+) -> None:
+    walk_through(case, design, draws=15)
+
+
+@pytest.mark.full
+@settings(max_examples=400, deadline=None)
+@given(mappings(windows=False), designs())
+def test_counts_are_the_means_of_many_walks(
+    case: tuple[Einsum, MappingBatch], design: Architecture
+) -> None:
+    walk_through(case, design, draws=30)
 
 
 TILES = st.tuples(st.sampled_from([1, 2, 3, 4, 6, 12]), st.sampled_from([1, 2, 4, 8, 16]))
