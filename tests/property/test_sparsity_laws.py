@@ -60,9 +60,11 @@ def formats() -> st.SearchStrategy[tuple[TensorFormat, ...]]:
     last = st.sampled_from(["cp", "rle", "bitmask"])
     one = st.builds(lambda o, last: tuple(FORMATS[n] for n in (*o, last)), outer, last)
     chosen = st.lists(st.sampled_from(("Weights", "Inputs")), unique=True, max_size=2)
-    return chosen.flatmap(
-        lambda names: st.tuples(*(one.map(lambda r, n=n: TensorFormat(n, r)) for n in names))
-    )
+    ranks = st.tuples(one, one)
+    return st.builds(
+        lambda names, two: tuple(TensorFormat(n, r) for n, r in zip(names, two, strict=False)),
+        chosen, ranks,
+    )  # fmt: skip
 
 
 @st.composite

@@ -29,6 +29,7 @@ from silicast.accelerator.formats import WHOLE_FORMATS, TensorFormat, format_nam
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.hardware.device_file import LinkTable
 
 DESIGNS = "designs"
 """Folder of the catalog that holds ready-made architecture files."""
@@ -107,8 +108,15 @@ class LevelTable(_Strict, frozen=True):
     recodes: bool = False
 
 
+class FormatTable(_Strict, frozen=True):
+    """``[compute.formats.bf16]``: what differs for products in a format."""
+
+    per_cycle: float | None = None
+    energy_pj: float | None = None
+
+
 class ComputeTable(_Strict, frozen=True):
-    """``[compute]``: the unit that multiplies and adds."""
+    """``[compute]``: the unit that multiplies and adds; ``formats`` left out = in any format."""
 
     name: str = "mac"
     per_cycle: float = 1.0
@@ -117,6 +125,44 @@ class ComputeTable(_Strict, frozen=True):
     area_um2: float | None = None
     on_zero: Literal["multiply", "gate", "skip"] = "multiply"
     gated_pj: float = 0.0
+    formats: dict[str, FormatTable] = {}
+
+
+class VectorTable(_Strict, frozen=True):
+    """``[vector]``: units of the whole chip for what is no product; operations of one number."""
+
+    per_cycle: float
+    special_per_cycle: float | None = None
+    energy_pj: float | None = None
+    special_energy_pj: float | None = None
+
+
+class SystemTable(_Strict, frozen=True):
+    """``[system]``: what a device is beyond its chip."""
+
+    memory_gb: float | None = None
+    memory_gb_per_s: float | None = None
+    memory_technology: str = ""
+    power_w: float | None = None
+    idle_w: float | None = None
+    launch_us: float | None = None
+    devices_per_node: int = 8
+    links: dict[str, LinkTable] = {}
+
+
+class StoredTable(_Strict, frozen=True):
+    """``[[mapping]]``: a mapping that `silicast design compile` found.
+
+    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out.
+    """
+
+    op: str
+    bits: float
+    sizes: dict[str, int]
+    loops: tuple[str, ...]
+    keeps: dict[str, tuple[str, ...]]
+    format: str = ""
+    gap: float = 0.0
 
 
 class RuleTable(_Strict, frozen=True):
@@ -144,15 +190,22 @@ class ArchitectureFile(_Strict, frozen=True):
     constraint: tuple[RuleTable, ...] = ()
     least_utilisation: float = 0.0
     density: dict[str, str | float] = {}
+    vector: VectorTable | None = None
+    system: SystemTable = SystemTable()
+    mapping: tuple[StoredTable, ...] = ()
 
 
 @final
 class Design(msgspec.Struct, frozen=True):
-    """An architecture, the rules that its mappings keep to, and densities that it counts on."""
+    """An architecture and the rules that its mappings keep to.
+
+    Attributes:
+        content: the file, with densities that it counts on and what a system needs beyond the chip.
+    """
 
     architecture: Architecture
     constraints: Constraints
-    densities: Mapping[str, str | float] = {}
+    content: ArchitectureFile
 
 
 def find_design(name: str) -> Design:
@@ -178,14 +231,22 @@ def read_design(path: Path) -> Design:
     Raises:
         SilicastError: it cannot be read, or is no architecture; the field is named.
     """
-    design = build(read_toml(path), str(path))
+    return checked(read_toml(path), str(path))
+
+
+def checked(table: Mapping[str, Any], file: str = "") -> Design:
+    """:func:`build`, and nothing of it is wrong.
+
+    Raises:
+        SilicastError: it is no architecture; the field is named.
+    """
+    design = build(table, file)
     from silicast.accelerator.check import check_architecture
 
     for problem in check_architecture(design.architecture):
         raise SilicastError(
-            f"expected {problem.expected}, found {problem.found}", field=problem.field,
-            file=str(path),
-        )  # fmt: skip
+            f"expected {problem.expected}, found {problem.found}", field=problem.field, file=file
+        )
     return design
 
 
@@ -222,7 +283,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     for rule in content.constraint:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
         rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost)
-    return Design(architecture, Constraints(rules, content.least_utilisation), content.density)
+    return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 
 def _node(level: LevelTable) -> Node:

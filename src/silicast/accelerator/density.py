@@ -410,7 +410,7 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
 
 def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
     """One draw or, in a share of all cases, the other."""
-    parts = []
+    parts: list[tuple[int, float]] = []
     for drawn, part in ((less, 1.0 - share), (more, share)):
         total = math.fsum(weight for _, weight in drawn)
         parts.extend((held, part * weight / total) for held, weight in drawn)

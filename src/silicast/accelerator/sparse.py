@@ -320,7 +320,8 @@ class _Zeros:
         tile, needed = self.traffic.tiles[level, t], self.blocks[level, t]
         if self.arch.scales_blocks:
             held = tile * self.einsum.tensors[t].density.share
-            return whole * np.maximum(1.0, needed / (held / block))
+            scaled: F64 = whole * np.maximum(1.0, needed / (held / block))
+            return scaled
         return _up(needed * (dense / tile), happens)
 
     def describe_traffic(

@@ -65,7 +65,7 @@ def task_of(
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
     chosen = find_design(design)
-    einsum = with_densities(einsum_of(op, sizes), chosen.densities, densities)
+    einsum = with_densities(einsum_of(op, sizes), chosen.content.density, densities)
     _check_tensors(chosen.architecture, einsum)
     return Task(einsum, chosen.architecture, chosen.constraints)
 

@@ -17,7 +17,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 500_000, json: Json = False,
+    objective: str = "energy", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -44,7 +44,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 500_000, json: Json = False,
+    objective: str = "energy", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
