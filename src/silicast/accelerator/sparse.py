@@ -105,7 +105,7 @@ def account_zeros(
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class _Needs:
     """Of one tensor on its way inwards: tensor -> chance that what meets its tile is not all zero.
 
