@@ -1,1 +1,2 @@
-"""Searching spaces of designs: the space, methods that propose, the front of the best."""
+"""Many predictions beside each other: prices, the least that fits, who carries what; and searches
+over spaces of designs: methods that propose, and the front of the best."""
