@@ -137,22 +137,25 @@ def test_a_narrow_port_is_bounded_and_counted() -> None:
 
 def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
     """Of designs that differ in meshes, capacities, energies and widths, one by one."""
-    for case in range(PROBLEMS):
+    for case in range(max(4, PROBLEMS // 10)):
         rng = np.random.default_rng([77, case])
         einsum = random_problem(rng)
         base = random_chip(rng, einsum.names)
         chips = [base]
         for _ in range(3):
-            nodes = []
+            nodes: list[Memory | FanOut] = []
             for node in base.nodes:
                 if isinstance(node, FanOut):
                     nodes.append(dataclasses.replace(node, mesh=(int(rng.integers(1, 5)),)))
                 else:
                     size = node.capacity_words and float(node.capacity_words * rng.uniform(0.7, 2))
-                    pj = {
-                        f: float(rng.uniform(0.1, 9)) for f in ("read_pj", "fill_pj", "update_pj")
-                    }
-                    nodes.append(dataclasses.replace(node, capacity_words=size, **pj))
+                    read, fill, update = (float(pj) for pj in rng.uniform(0.1, 9, 3))
+                    nodes.append(
+                        dataclasses.replace(
+                            node, capacity_words=size, read_pj=read, fill_pj=fill,
+                            update_pj=update,
+                        )
+                    )  # fmt: skip
             chips.append(dataclasses.replace(base, nodes=tuple(nodes)))
         family = Family.of(chips[0])
         for chip in chips:

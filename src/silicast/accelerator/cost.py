@@ -117,18 +117,6 @@ def cost(
     Raises:
         SilicastError: an action that happens has no energy.
     """
-<<<<<<< HEAD
-    return priced(einsum, architecture, account(einsum, architecture, batch))
-
-
-def priced(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> Cost:
-    """The same, of traffic that was counted before, on this or another design of the same levels.
-
-    Raises:
-        SilicastError: an action that happens has no energy.
-    """
-    ports = port_cycles(einsum, architecture, traffic)
-=======
     traffic = account(einsum, architecture, batch, sizes)
     zeros = None
     if architecture.knows_zeros:
@@ -144,7 +132,6 @@ def cost_of(
     points = float(einsum.points) if sizes is None else np.prod(sizes, axis=0)
     moved = _Moved(einsum, architecture, traffic, zeros)
     ports = moved.port_cycles()
->>>>>>> main
     marches = _marches(einsum, architecture, traffic)
     steps = traffic.steps if zeros is None else zeros.steps
     work = steps / architecture.compute.per_cycle + marches

@@ -19,7 +19,7 @@ import numpy as np
 from silicast.accelerator.accounting import Flags, Traffic, account
 from silicast.accelerator.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective, priced, value_of
+from silicast.accelerator.cost import Cost, Objective, cost_of, value_of
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapper import keep_patterns, no_mapping
 from silicast.accelerator.mapping import Keep, LoopNest, MappingBatch
@@ -148,7 +148,7 @@ class CountedMappings:
         found: tuple[float, int, int] | None = None
         costs: list[Cost] = []
         for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
-            costs.append(priced(self.einsum, architecture, traffic))
+            costs.append(cost_of(self.einsum, architecture, traffic))
             values = value_of(costs[-1], objective)
             values = np.where(_on_the_mesh(batch, architecture), values, np.inf)
             row = int(values.argmin()) if len(values) else -1
@@ -160,7 +160,7 @@ class CountedMappings:
         traffic = _rows(self.traffics[number], np.array([row]))
         return Best(
             self.batches[number].nest(row, self.einsum, architecture),
-            priced(self.einsum, architecture, traffic), value,
+            cost_of(self.einsum, architecture, traffic), value,
         )  # fmt: skip
 
 
@@ -180,6 +180,11 @@ def counted_mappings(
     (234, 8)
     """
     largest = family.roomy
+    if largest.knows_zeros:
+        raise SilicastError(
+            "counts once are of dense tensors, and this design leaves zeros out", kind="limit",
+            field="evaluation.mappings", hint='search them instead: mappings = "search"',
+        )  # fmt: skip
     constraints.check(largest, einsum)
     splits = [_splits(einsum, dim, largest, constraints) for dim in range(len(einsum.dims))]
     factors = _together(splits, einsum, largest)
