@@ -41,4 +41,4 @@ def _beaten(points: F64, known: F64) -> NDArray[np.bool_]:
     found = np.ones((len(known), len(points)), dtype=bool)
     for k in range(points.shape[1]):
         found &= known[:, k, None] <= points[None, :, k]
-    return found.any(axis=0)
+    return np.asarray(found.any(axis=0), dtype=bool)
