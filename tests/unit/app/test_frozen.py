@@ -81,6 +81,7 @@ FROZEN = {
     ),
     "design": "",
     "design map": "--objective --effort --json",
+    "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design explain": "--objective --effort --json",
 }
 
