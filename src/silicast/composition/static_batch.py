@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from silicast.composition.breakdown import Breakdown
-from silicast.composition.clock import power_w
 from silicast.composition.deployment import Deployment, busiest_group
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
@@ -18,7 +16,6 @@ from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.composition.uncertainty import narrowed_sum
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import (
-    Z90,
     ErrorFactors,
     Later,
     Part,
@@ -27,7 +24,6 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
-from silicast.kernels.energy import model_log_sd, states_energy
 
 if TYPE_CHECKING:
     from silicast.workload.eager import Framework
@@ -45,6 +41,7 @@ class StaticBatch:
         decode_step: the median step; None where nothing is decoded.
         clock_hz: the clock held in prefill and in decode.
         steps: the evaluated steps of prefill and decode.
+        weights: how many decode steps each evaluated one stands for; empty = nothing is decoded.
     """
 
     prefill: Prediction
@@ -53,6 +50,18 @@ class StaticBatch:
     memory: MemoryUse
     clock_hz: tuple[float, float]
     steps: tuple[BatchSteps, BatchSteps]
+    weights: F64
+
+    def kernels_j(self) -> float:
+        """What the kernels of one device of every stage take beyond what it draws while it waits,
+        joules.
+        """
+        first, rest = self.steps
+        found = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
+        if len(self.weights):
+            each = rest.kernels_j(rest.rows, rest.rows[len(self.weights) // 2])
+            found += float(each @ self.weights)
+        return found
 
     @property
     def memory_gb(self) -> Quantity:
@@ -69,6 +78,7 @@ def predict_static_batch(
     input_lens: Sequence[int],
     output_len: int,
     framework: Framework | None = None,
+    steps: tuple[BatchSteps, BatchSteps] | None = None,
 ) -> StaticBatch:
     """Predicts prefill, median decode step, total and memory of a static batch.
 
@@ -78,11 +88,14 @@ def predict_static_batch(
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
         framework: how a framework runs the model's code; prompts are then padded to the longest.
             None = the engine has layers of its own.
+        steps: as :func:`batch_steps` finds them, if they are known.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    prefill_steps, decode_steps = batch_steps(deployment, input_lens, output_len, framework)
+    prefill_steps, decode_steps = steps or batch_steps(
+        deployment, input_lens, output_len, framework
+    )
     memory = batch_memory(deployment, input_lens, output_len, framework)
     warnings = []
     if memory.excess:
@@ -93,7 +106,7 @@ def predict_static_batch(
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
         clocks, evaluated = (prefill_hz, prefill_hz), (prefill_steps, decode_steps)
-        return StaticBatch(first, None, alone, memory, clocks, evaluated)
+        return StaticBatch(first, None, alone, memory, clocks, evaluated, np.zeros(0))
     _, weights = decode_knots(output_len - 1)
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
@@ -110,29 +123,8 @@ def predict_static_batch(
         warnings=said_by(longer, first, rest),
     )
     evaluated = (prefill_steps, decode_steps)
-    return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)
-
-
-def batch_energy_j(found: StaticBatch, deployment: Deployment, output_len: int) -> Quantity | None:
-    """Joules of all devices for a batch, of designs that state what every action takes; None for
-    others.
-    """
-    machine = deployment.machine
-    device = machine.limited_device
-    if device.structure is None or not states_energy(device):
-        return None
-    prefill, decode = found.steps
-    first = int(prefill.rows[0])
-    kernels_j = float(prefill.model.kernels_j(prefill.times(first))[first])
-    if output_len > 1:
-        _, weights = decode_knots(output_len - 1)
-        times = decode.times(int(decode.rows[len(weights) // 2]))
-        kernels_j += float((decode.model.kernels_j(times)[decode.rows] * weights).sum())
-    seconds = found.total.seconds
-    watts = power_w(machine, seconds, kernels_j / deployment.plan.pp)
-    joules = watts * seconds * deployment.plan.gpus
-    spread = math.exp(Z90 * model_log_sd(device))
-    return Quantity(joules, joules / spread, joules * spread)
+    clocks = (prefill_hz, decode_hz)
+    return StaticBatch(first, step, total, memory, clocks, evaluated, weights)
 
 
 def batch_memory(
@@ -173,6 +165,10 @@ class BatchSteps:
             self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)
         return self._held[hz]
 
+    def kernels_j(self, rows: I64, typical: int) -> F64:
+        """Of some of its rows, :meth:`~.step.StepModel.kernels_j`."""
+        return self.model.kernels_j(self.times(int(typical)))[rows]
+
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None
     ) -> tuple[Prediction, float]:
@@ -202,23 +198,13 @@ def batch_steps(
     Args:
         deployment, input_lens, output_len, framework: as of :func:`predict_static_batch`.
     """
-    everywhere = sum(input_lens)
-    own = busiest_group(input_lens, deployment.plan.attention_dp)
-    if framework is not None:
-        own = [max(own)] * len(own)
-    knots, _ = decode_knots(output_len - 1)
-    if deployment.model.encoder is not None:
-        states = BatchStates.encoded(own, knots)
-    else:
-        states = BatchStates.prefill(own, everywhere - sum(own) if framework is None else -1)
-        if deployment.model.causal:
-            states = states.then(BatchStates.decode(own, knots))
-    rows = np.arange(len(states))
     if framework is None:
-        model = step_model(deployment)
-        times = model.steps(states)
-        first, rest = (BatchSteps(model, states, part, times) for part in (rows[:1], rows[1:]))
-        return first, rest
+        (alone,) = steps_together(deployment, ((input_lens, output_len),))
+        return alone
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    own = [max(own)] * len(own)
+    states = _states(deployment, own, -1, output_len)
+    rows = np.arange(len(states))
     found = []
     from silicast.composition.framework_pass import decode_model, prefill_model
 
@@ -227,6 +213,46 @@ def batch_steps(
         model, some = make(deployment, len(own), own[0], framework), states.chosen(part)
         found.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
     return found[0], found[-1]
+
+
+def steps_together(
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]]
+) -> list[tuple[BatchSteps, BatchSteps]]:
+    """:func:`batch_steps` of many batches of an engine with layers of its own, evaluated at once;
+    those of a batch are the same in any company.
+
+    Args:
+        batches: prompt tokens of each sequence, and tokens generated per sequence.
+    """
+    model, each = step_model(deployment), []
+    for input_lens, output_len in batches:
+        own = busiest_group(input_lens, deployment.plan.attention_dp)
+        each.append(_states(deployment, own, sum(input_lens) - sum(own), output_len))
+    times = model.steps(BatchStates.joined(each))
+    found, start = [], 0
+    for states in each:
+        stop = start + len(states)
+        one = times if len(each) == 1 else times.of_states(start, stop)
+        rows = np.arange(len(states))
+        first, rest = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
+        found.append((first, rest))
+        start = stop
+    return found
+
+
+def _states(
+    deployment: Deployment, own: Sequence[int], elsewhere: int, output_len: int
+) -> BatchStates:
+    """The prefill and the decode steps that are evaluated of a batch.
+
+    Args:
+        own: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many each.
+    """
+    knots, _ = decode_knots(output_len - 1)
+    if deployment.model.encoder is not None:
+        return BatchStates.encoded(own, knots)
+    states = BatchStates.prefill(own, elsewhere)
+    return states.then(BatchStates.decode(own, knots)) if deployment.model.causal else states
 
 
 def decode_knots(steps: int) -> tuple[I64, F64]:

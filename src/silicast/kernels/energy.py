@@ -128,6 +128,23 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     return KernelEnergy(estimate, p05, p95, power, own.measured)
 
 
+def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
+    """Joules of kernels beyond what the board draws while it waits, shape (n,), without the
+    interval of :func:`kernel_energy`; None where there is no power model.
+    """
+    counted = times.analysis.energy_j
+    if counted is not None:
+        above: F64 = counted - waiting_w(device) * times.estimate_s
+        return above
+    if not applies_to(device):
+        return None
+    own, seconds = energies(device, batch.family, batch.variant), times.estimate_s
+    work = actions(times.analysis, batch.variant, device)
+    power = xp.minimum(free_power(own, work, seconds, device), own.limit_w)
+    found: F64 = power * seconds - own.static_w * seconds
+    return found
+
+
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
     """Energy that the model counted action by action, of a device whose file says what each takes;
     not above what its power limit leaves.
@@ -161,10 +178,14 @@ def most_w(device: Device) -> float:
 
 
 def model_log_sd(device: Device) -> float:
-    """Error of energies of whole runs."""
+    """Error of energies of whole runs; more where no kernel's power was measured."""
     if device.structure is not None:
         return device.structure.energy_log_sd
-    return load_physics(PHYSICS).constants(device.architecture)["log_sd"]
+    physics = load_physics(PHYSICS)
+    c = physics.constants(device.architecture)
+    if physics.is_measured(device.architecture):
+        return c["log_sd"]
+    return max(c["log_sd"], c["unmeasured_log_sd"])
 
 
 def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
