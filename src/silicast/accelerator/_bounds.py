@@ -24,11 +24,9 @@ class Bounds:
     def least(self, states: States, slot: int) -> tuple[F64, F64]:
         """Energy and cycles that no completion of the states decided down to ``slot`` is below."""
         cycles = self.least_cycles(states, slot)
-        if self.facts.objective == "latency":
-            return np.zeros(len(states)), cycles
         energy = states.booked + self.least_outside(states, slot)
-        if self.facts.arch.idle_leaks and not slot:
-            energy = energy + cycles * self.facts.idle_leak
+        if self.facts.cycle_pj and not slot:
+            energy = energy + cycles * self.facts.cycle_pj
         return energy, cycles
 
     def least_cycles(self, states: States, slot: int) -> F64:
@@ -36,8 +34,8 @@ class Bounds:
         left = np.prod(self.facts.extents / states.tile, axis=0)
         cycles = states.steps * np.maximum(1.0, left / self.facts.outside(slot))
         least = np.maximum(cycles, self.facts.points / self.facts.arch.units)
-        found: F64 = np.ceil(least / self.facts.arch.compute.per_cycle)
-        return found
+        found: F64 = least / self.facts.arch.compute.per_cycle
+        return found if self.facts.prices else np.ceil(found)
 
     def least_outside(self, states: States, slot: int) -> F64:
         """Energy that is not booked yet, less what first visits save."""
@@ -62,8 +60,8 @@ class Bounds:
         copies = np.minimum(self.outside.copies(slot), again)
         energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
         energy = energy + self.pending(states, slot, left) + self.unshared(states, slot)
-        if self.facts.arch.idle_leaks:
-            energy = energy + self.least_cycles(states, slot) * self.facts.idle_leak
+        if self.facts.cycle_pj:
+            energy = energy + self.least_cycles(states, slot) * self.facts.cycle_pj
         return energy
 
     def unshared(self, states: States, slot: int) -> F64 | float:

@@ -181,7 +181,7 @@ class Outside:
             memory = self.facts.arch.memories[level]
             shared = any(self.facts.sharing[s][t] for s in range(parent + 1, end))
             if memory.cluster > 1 and t != self.facts.output and not shared:
-                energy = self.facts.points * self.facts.word_pj(parent, "read_pj")
+                energy = self.facts.points * self.facts.word_pj(parent, "read_pj", t)
                 found.append(
                     (float(self.facts.arch.instances[level]), float(memory.cluster), energy)
                 )
