@@ -31,11 +31,22 @@ class Bounds:
 
     def least_cycles(self, states: States, slot: int) -> F64:
         """Cycles of the units."""
-        left = np.prod(self.facts.extents / states.tile, axis=0)
-        cycles = states.steps * np.maximum(1.0, left / self.facts.outside(slot))
-        least = np.maximum(cycles, self.facts.points / self.facts.arch.units)
-        found: F64 = least / self.facts.arch.compute.per_cycle
-        return found if self.facts.prices else np.ceil(found)
+        return self.cycles_of(states.steps, self.facts.extents / states.tile, slot)
+
+    def instances(self, left: F64, slot: int) -> F64:
+        """Instances that fan-outs outside ``slot`` can use at most, with ``left`` by dimension."""
+        most: F64 = np.ones(left.shape[1])
+        for s in range(slot):
+            if self.facts.slots[s].is_spatial and self.facts.limit(s) > 1:
+                dims = sorted(self.outside.active(s))
+                most = most * np.minimum(self.facts.limit(s), np.prod(left[dims], axis=0))
+        return most
+
+    def cycles_of(self, steps: F64, left: F64, slot: int) -> F64:
+        """Cycles of so many iterations in time, with ``left`` by dimension outside of ``slot``."""
+        outside = np.prod(left, axis=0) / self.instances(left, slot)
+        found: F64 = steps * np.maximum(1.0, outside) / self.facts.arch.compute.per_cycle
+        return np.ceil(found) if self.facts.objective == "edp" else found
 
     def least_outside(self, states: States, slot: int) -> F64:
         """Energy that is not booked yet, less what first visits save."""
@@ -69,8 +80,7 @@ class Bounds:
         if not self.outside.wide_reads:
             return 0.0
         inside = np.prod(states.tile, axis=0) / states.steps
-        left = np.prod(self.facts.extents / states.tile, axis=0)
-        most = inside * np.minimum(self.facts.outside(slot), left)
+        most = inside * self.instances(self.facts.extents / states.tile, slot)
         total: F64 = np.zeros(len(states))
         for instances, cluster, energy in self.outside.wide_reads:
             working = np.minimum(most, instances)
@@ -100,7 +110,14 @@ class Bounds:
             for t in mask:
                 found = found + edges.rest[t]
             return found[:, 0]
-        return self.outside.ahead(slot, mask, cells, edges)
+        found = self.outside.ahead(slot, mask, cells, edges)
+        return found - self.time(slot, cells)
+
+    def time(self, slot: int, cells: Rows) -> F64 | float:
+        """Price of time that the tables count again, of what :meth:`sure` does."""
+        if not self.facts.cycle_pj:
+            return 0.0
+        return cells.pick(self.outside.whole_time(slot), HERE)[:, 0]
 
     def edges(
         self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64

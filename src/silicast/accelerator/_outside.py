@@ -240,6 +240,33 @@ class Outside:
         per_cycle = self.facts.arch.compute.per_cycle
         return (memory.leak_pj_per_cycle or 0.0) / per_cycle * self.facts.points / inside
 
+    @cache  # noqa: B019
+    def time(self, slot: int) -> F64:
+        """What the time of tiles at the top of a slot costs, if all instances there are work.
+
+        Inside the slot fan-outs are taken as full. Where the price of a cycle is 0, nothing.
+        """
+        found = np.zeros((1,) * len(self.dims))
+        if not self.facts.cycle_pj:
+            return found
+        inside = 1.0
+        most = np.ones((1,) * len(self.dims))
+        for s, place in enumerate(self.facts.slots):
+            if place.is_spatial and s >= slot:
+                inside *= self.facts.limit(s)
+            elif place.is_spatial and self.facts.limit(s) > 1:
+                here = np.ones((1,) * len(self.dims))
+                for d in self.active(s):
+                    here = here * self.lattice.left[d]
+                most = most * np.minimum(self.facts.limit(s), here)
+        pj = self.facts.cycle_pj / self.facts.arch.compute.per_cycle * self.facts.points / inside
+        return pj / np.minimum(most, self.turns())
+
+    @cache  # noqa: B019
+    def whole_time(self, slot: int) -> F64:
+        """As :meth:`time`, of the grid's full shape."""
+        return np.ascontiguousarray(np.broadcast_to(self.time(slot), self.lattice.shape))
+
     # Tables.
 
     @cache  # noqa: B019
@@ -263,7 +290,8 @@ class Outside:
                 overlap[t, d] = grid.cut(kept)
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
         found = np.full(self.lattice.shape, np.inf)
-        found[grid.corner] = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        ahead = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        found[grid.corner] = ahead - Places({}, grid.ends)(self.time(slot))
         return found
 
     def share(self, t: int, words: F64, still: F64) -> F64:
@@ -315,6 +343,9 @@ class Outside:
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 shared = shared if self.facts.sharing[outer][t] else 1
                 cost = cost + inner(least) * (above(after) / shared - inner(before))
+            if self.facts.cycle_pj:
+                emptier = self.facts.limit(outer) / math.prod(steps.values())
+                cost = cost + above(self.time(outer)) * emptier - inner(self.time(slot))
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
                 cost = cost - self.credit(slot) * (again - 1.0) * above(copies)
@@ -386,7 +417,9 @@ class Outside:
         level = self.facts.level_at[slot]
         kept = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
         mask = (after | kept) if slot else frozenset()
-        return self.table(slot, mask, rides if slot else ()) + (self.fits(slot) + self.leak(slot))
+        return self.table(slot, mask, rides if slot else ()) + (
+            self.fits(slot) + self.time(slot) + self.leak(slot)
+        )  # fmt: skip
 
     @cache  # noqa: B019
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:

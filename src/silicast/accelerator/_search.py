@@ -98,12 +98,6 @@ class Search:
             rows, factors = rows[fits], factors[:, fits]
         return rows, factors
 
-    def _room_for(self, cycles: F64, known: float) -> F64:
-        """Energy below which the objective is below ``known``."""
-        if self.facts.objective != "edp" or known == math.inf:
-            return np.full(len(cycles), known)
-        return known / cycles
-
     def extend(self, states: States, slot: int, known: float, keep: int) -> tuple[States, float]:
         """Ways to decide one more slot that may still be below ``known``.
 
@@ -115,9 +109,7 @@ class Search:
             none = np.zeros(len(rows), dtype=np.int64)
             chosen = replace(states.take(rows), parent=rows, factors=factors, order=none)
             return self._in_space(chosen, slot), math.inf
-        cycles = self.bounds.least_cycles(states, slot + 1)
-        most = self._room_for(cycles, known)
-        found = promising(self.bounds, states, slot, most, keep)
+        found = promising(self.bounds, states, slot, known, keep)
         parts = []
         for number in np.unique(found.order):
             mine = np.flatnonzero(found.order == number)
@@ -128,11 +120,8 @@ class Search:
             )  # fmt: skip
             parts.append(self._in_time(chosen, slot, int(number)))
         if not parts:
-            return states.take(np.zeros(0, dtype=np.int64)), math.inf
-        lost = found.lost
-        if self.facts.objective == "edp" and lost < math.inf:
-            lost = lost * float(cycles.min())
-        return States.joined(parts), lost
+            return states.take(np.zeros(0, dtype=np.int64)), found.lost
+        return States.joined(parts), found.lost
 
     def _in_space(self, states: States, slot: int) -> States:
         factors = states.factors
@@ -316,6 +305,7 @@ class Search:
             if exact[first] < best:
                 best, batch = float(exact[first]), some.take(slice(first, first + 1))
         rest = float(values[order[FINALISTS]]) if len(order) > FINALISTS else math.inf
+        rest = rest if self.is_proof else float(values[order[0]])
         return batch, best, rest
 
     def _advance(

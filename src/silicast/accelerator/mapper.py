@@ -19,7 +19,7 @@ from silicast.accelerator._prices import Busy
 from silicast.accelerator._search import Search
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective, cost
+from silicast.accelerator.cost import Cost, Objective, cost, value_of
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.core.errors import SilicastError
@@ -147,7 +147,7 @@ class _Hunt:
     def weigh(self) -> None:
         """Narrow searches with other weights of what may be busiest."""
         best_weights, best_bound = self.weights, -1.0
-        for number in range(ROUNDS if self.busy.ports else 0):
+        for number in range(ROUNDS if self.busy.ports else 1):
             if number:
                 assert self.best is not None
                 found = cost(self.einsum, self.arch, self.best)
@@ -170,21 +170,37 @@ class _Hunt:
         what time later loops may cost.
         """
         keeps = list(keep_patterns(self.einsum, self.arch))
-        price = 0.0
-        for _ in range(TRADES):
+        price, energies = 0.0, []
+        for number in range(TRADES):
             for keep in keeps:
                 facts = Facts(self.einsum, self.arch, self.rules, keep, "energy", None, price)
                 search = Search(facts, self.arch, self.objective)
                 found = search.run(WIDTHS[0], math.inf, math.inf)
                 self.spent += search.tried
+                if not number:
+                    energies.append(found.bound)
                 if found.batch is not None and found.value < self.value:
                     self.value, self.best = found.value, found.batch
             if self.best is None:
                 return
+            if not number:
+                self._square(min(energies))
             known = cost(self.einsum, self.arch, self.best)
             price, before = float(known.energy_pj[0] / known.cycles[0]), price
             if price == before:
                 return
+
+    def _square(self, energy: float) -> None:
+        """Proves with least energy and least time, each apart; the fastest may be the best too."""
+        fast = _Hunt(self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap)
+        fast.weigh()
+        self.spent += fast.tried
+        if fast.best is None:
+            return
+        self.bound = max(self.bound, energy * fast.bound)
+        value = float(value_of(cost(self.einsum, self.arch, fast.best), self.objective)[0])
+        if value < self.value:
+            self.value, self.best = value, fast.best
 
     def widen(self) -> None:
         """Wider and wider searches, until the proof is good enough or the budget is spent."""
