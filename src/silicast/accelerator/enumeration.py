@@ -372,7 +372,8 @@ def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list
             continue
         t = einsum.names.index(node.systolic)
         for level in range(len(architecture.memories)):
-            tiles, fills = traffic.tiles[level, t], traffic.fills[level, t]
+            tiles = traffic.tiles[level, t]
+            fills = traffic.fills[level, t] + traffic.distinct[level, t]
             found.append(np.divide(fills, tiles, out=np.zeros_like(fills), where=tiles > 0))
     return found
 
