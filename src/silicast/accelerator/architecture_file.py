@@ -173,6 +173,7 @@ class RuleTable(_Strict, frozen=True):
     fixed: dict[str, int] = {}
     most: dict[str, int] = {}
     innermost: tuple[str, ...] = ()
+    indexing: tuple[str, ...] = ()
 
 
 class ArchitectureFile(_Strict, frozen=True):
@@ -291,7 +292,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     fans = {node.name for node in architecture.nodes if isinstance(node, FanOut)}
     for rule in content.constraint:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
-        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost)
+        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 
