@@ -163,10 +163,15 @@ def _state_errors(problems: Sequence[Swept]) -> None:
     from silicast.validation.scorecard.tuning_scores import errors_of_times
 
     shipped = read_ranker(PATH)
-    layers, devices = errors_of_times(problems)
-    card = structs.replace(shipped.card, log_sd=round(layers, 4), device_log_sd=round(devices, 4))
+    layers, devices, shared = errors_of_times(problems)
+    card = structs.replace(
+        shipped.card,
+        log_sd=round(layers, 4),
+        device_log_sd=round(devices, 4),
+        device_shared=round(shared, 2),
+    )
     write_ranker(PATH, replace(shipped, card=card))
-    print("log sd", layers, devices)
+    print("log sd", layers, devices, "shared", shared)
 
 
 if __name__ == "__main__":

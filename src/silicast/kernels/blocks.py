@@ -17,13 +17,14 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.configuration import Configuration
+from silicast.kernels.configuration import Configuration, kinds
 from silicast.kernels.core_limits import CoreLimits, core_limits
 
 OTHER_REGISTERS = 40.0
 """Addresses, masks and counters of a thread."""
 ROWS_OF_WGMMA = 64.0
 """Rows that a group of four warps multiplies at once; smaller tiles use mma.sync there too."""
+LARGE_TILE = 128 * 128
 DEPTH_OF_FRAGMENT_BYTES = 32.0
 """Of k, what one mma.sync instruction takes."""
 
@@ -70,16 +71,17 @@ def _row(one: Configuration) -> Iterator[float]:
     choose it.
     """
     m, n = one.number("tile_m"), one.number("tile_n")
+    own = kinds()[one.kind]
+    large = m * n >= LARGE_TILE and "large_warps" in own.assumes
     yield m
     yield n
     yield one.number("tile_k", one.number("depth_u", 32))
-    yield one.number("group_m", 8)
-    warps = 8 if m * n >= 128 * 128 else 4
-    yield one.number("warps", 12 if one.kind == "cutlass" and warps == 8 else warps)
-    yield one.number("stages", {"cutlass": 4, "tensile": 2}.get(one.kind, 3))
+    yield one.number("group_m", own.assumes.get("group_m", 1))
+    yield one.number("warps", own.assumes.get("large_warps" if large else "warps", 4))
+    yield one.number("stages", own.assumes.get("stages", 3))
     yield one.number("split_k")
     yield one.number("cluster_m") * one.number("cluster_n")
-    yield one.kind == "cutlass" and one.word("schedule") != "basic"
+    yield one.word("schedule") in own.words_persistent
 
 
 @final

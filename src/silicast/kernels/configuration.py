@@ -1,31 +1,35 @@
 """The configuration of a kernel: what its author, or a tuner, chose beside the sizes.
 
-A configuration is a kind (how the kernel is written: Triton, CUTLASS, Tensile, loops of a CPU) and
-named values. It is part of an op's identity (``Variant.config``); an op without one runs with what
-its library picks.
+A configuration is a kind (how the kernel is written: ``catalog/tuning/kinds.toml``) and named
+values. It is part of an op's identity (``Variant.config``); an op without one runs with what its
+library picks.
 
->>> read_configuration({"tile_m": 64, "tile_n": 128, "tile_k": 64, "warps": 4, "stages": 3}).label
-'triton 64x128x64 group 1 warps 4 stages 3 split 1'
+>>> one = read_configuration({"tile_m": 64, "tile_n": 128, "tile_k": 64, "warps": 4})
+>>> one.label.partition(" ")[2]
+'64x128x64 group 1 warps 4 stages 3 split 1'
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
+from msgspec import Struct, convert
+
+from silicast.core.catalog import CATALOG
+from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError, unknown_name
 
 Pairs = tuple[tuple[str, int | str], ...]
 """A configuration as an op's variant carries it: sorted names and values."""
 
-POWERS = tuple(1 << i for i in range(4, 10))
 MOST = 1 << 20
 
 
 @final
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     """One value of a kind of configuration.
 
     Attributes:
@@ -41,41 +45,22 @@ class Setting:
     label: str = ""
 
 
-_TILE = {name: Setting(POWERS) for name in ("tile_m", "tile_n", "tile_k")}
-KINDS: Mapping[str, Mapping[str, Setting]] = {
-    "triton": {
-        **_TILE, "group_m": Setting(default=1, label="group"),
-        "warps": Setting((1, 2, 4, 8, 16), default=4, label="warps"),
-        "stages": Setting(default=3, label="stages"),
-        "split_k": Setting(default=1, label="split"),
-    },
-    "cutlass": {
-        **{name: Setting(least=8) for name in _TILE},
-        "cluster_m": Setting((1, 2, 4, 8), default=1, label="cluster"),
-        "cluster_n": Setting((1, 2, 4, 8), default=1, label="by"),
-        "schedule": Setting(
-            ("basic", "pingpong", "cooperative", "stream_k"), default="cooperative",
-            label="schedule",
-        ),
-    },
-    "tensile": {
-        "tile_m": Setting(least=4), "tile_n": Setting(least=4),
-        "depth_u": Setting(least=4, default=32, label="depth"),
-        "split_k": Setting(default=1, label="gsu"),
-    },
-    "loops": {
-        "tile_m": Setting(), "tile_n": Setting(), "tile_k": Setting(),
-        "order": Setting(("mnk", "mkn", "nmk", "nkm", "kmn", "knm"), default="mnk", label="order"),
-        "unroll": Setting((1, 2, 4, 8, 16), default=4, label="unroll"),
-        "vector": Setting((1, 4, 8, 16, 32), default=8, label="vector"),
-        "threads": Setting(default=1, label="threads"),
-    },
-}  # fmt: skip
-"""Kind -> its values, in the order of its label."""
+@final
+class Kind(Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of configuration; ``catalog/tuning/kinds.toml`` says what each field means."""
 
-MARKS = {"cluster_m": "cutlass", "schedule": "cutlass", "depth_u": "tensile", "order": "loops",
-         "unroll": "loops", "vector": "loops"}  # fmt: skip
-"""Values that only one kind has: a table that has one need not name the kind."""
+    execution_model: str
+    swept: bool
+    marks: tuple[str, ...]
+    values: dict[str, Setting]
+    assumes: dict[str, int] = {}
+    words_persistent: tuple[str, ...] = ()
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """All kinds by name."""
+    return convert(read_toml(CATALOG / "tuning" / "kinds.toml")["kind"], dict[str, Kind])
 
 
 @final
@@ -84,7 +69,7 @@ class Configuration:
     """One configuration.
 
     Attributes:
-        kind: see :data:`KINDS`.
+        kind: see :func:`kinds`.
         values: of every setting of the kind.
     """
 
@@ -112,7 +97,7 @@ class Configuration:
         tile = "x".join(str(found[n]) for n in ("tile_m", "tile_n", "tile_k") if n in found)
         rest = [
             f"{setting.label} {found[name]}"
-            for name, setting in KINDS[self.kind].items()
+            for name, setting in kinds()[self.kind].values.items()
             if setting.label
         ]
         return " ".join((self.kind, tile, *rest))
@@ -124,26 +109,32 @@ def read_configuration(table: Mapping[str, Any], field: str = "configuration") -
     Raises:
         SilicastError: an unknown kind or value, one that is missing, or none of those allowed.
 
-    >>> read_configuration({"kind": "cutlass", "tile_m": 128, "tile_n": 256, "tile_k": 64}).kind
-    'cutlass'
+    >>> read_configuration({"tile_m": 32, "tile_n": 32, "tile_k": 64, "order": "nmk"}).kind
+    'loops'
     """
-    given = dict(table)
-    kind = given.pop("kind", None) or next((k for n, k in MARKS.items() if n in given), "triton")
-    if kind not in KINDS:
-        known = ", ".join(KINDS)
-        raise unknown_name(f"unknown kind {kind!r}", f"{field}.kind", f"one of {known}")
-    settings = KINDS[kind]
+    given, known = dict(table), kinds()
+    kind = given.pop("kind", None) or _marked(given)
+    if kind not in known:
+        raise unknown_name(f"unknown kind {kind!r}", f"{field}.kind", f"one of {', '.join(known)}")
+    settings = known[kind].values
     for name in given:
         if name not in settings:
-            known = ", ".join(settings)
             raise unknown_name(
-                f"{kind} configurations have no {name!r}", f"{field}.{name}", f"they have {known}"
-            )
+                f"{kind} configurations have no {name!r}", f"{field}.{name}",
+                f"they have {', '.join(settings)}",
+            )  # fmt: skip
     values = tuple(
         (name, _value(given.get(name, setting.default), setting, f"{field}.{name}"))
         for name, setting in settings.items()
     )
     return Configuration(kind, values)
+
+
+def _marked(given: Mapping[str, Any]) -> str:
+    """The kind that one of the values is the mark of; else the first."""
+    known = kinds()
+    marked = (name for name, kind in known.items() if any(mark in given for mark in kind.marks))
+    return next(marked, next(iter(known)))
 
 
 def _value(value: object, setting: Setting, field: str) -> int | str:
@@ -173,4 +164,4 @@ def of_pairs(pairs: Pairs) -> Configuration:
     """
     found = dict(pairs)
     kind = str(found.pop("kind"))
-    return Configuration(kind, tuple((name, found[name]) for name in KINDS[kind]))
+    return Configuration(kind, tuple((name, found[name]) for name in kinds()[kind].values))

@@ -168,7 +168,8 @@ class TileTimes:
 
     Attributes:
         time_s: of the kernel.
-        core_s: of the busiest core; memory_s, l2_s: of the bytes that pass each.
+        core_s: of the busiest core; even_s: were all cores busy alike.
+        memory_s, l2_s: of the bytes that pass each.
         multiply_s: of the matrix units were all cores busy alike; waves: rounds of blocks.
         blocks, share: of the grid, and of one core.
         steps: of the main loop; row_tiles, column_tiles: of the grid.
@@ -182,6 +183,7 @@ class TileTimes:
 
     time_s: F64
     core_s: F64
+    even_s: F64
     memory_s: F64
     l2_s: F64
     multiply_s: F64
@@ -211,7 +213,7 @@ def tile_times(product: Product, step: Steps, c: Mapping[str, float]) -> TileTim
     steps = np.ceil(product.depth / (tiles.k * tiles.split))
     blocks = row_tiles * column_tiles * tiles.split
     share = blocks / step.cores
-    core_s = _core_s(share, steps, step, c)
+    core_s, even_s = _core_s(share, steps, step, c)
     memory_s, visits, window, flight = _memory(product, row_tiles, column_tiles, share, step, c)
     l2_s = blocks * steps * step.fetch_s / step.cores
     split = tiles.split > 1.0
@@ -226,7 +228,7 @@ def tile_times(product: Product, step: Steps, c: Mapping[str, float]) -> TileTim
     useful = 2.0 * rows * product.columns * product.depth
     weights = hit * product.columns * product.depth * (BITS[step.recipe.weights] / 8.0)
     return TileTimes(
-        time_s=time, core_s=core_s, memory_s=memory_s, l2_s=l2_s,
+        time_s=time, core_s=core_s, even_s=even_s, memory_s=memory_s, l2_s=l2_s,
         multiply_s=blocks * steps * step.multiply_s / step.cores,
         waves=share / held.resident, blocks=blocks, share=share, steps=steps,
         row_tiles=row_tiles, column_tiles=column_tiles, visits=visits, window=window,
@@ -239,8 +241,10 @@ def tile_times(product: Product, step: Steps, c: Mapping[str, float]) -> TileTim
     )  # fmt: skip
 
 
-def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> F64:
-    """Time of the busiest core: full rounds of the blocks that it holds, and a last one."""
+def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> tuple[F64, F64]:
+    """Time of the busiest core: full rounds of the blocks that it holds, and a last one; and of
+    every core, were all busy alike.
+    """
     resident = step.blocks.resident
     whole = np.floor(share / resident + 1e-9)
     whole = np.where(share < 1.0, 0.0, whole)
@@ -250,8 +254,9 @@ def _core_s(share: F64, steps: F64, step: Steps, c: Mapping[str, float]) -> F64:
     round_s = steps * _together_s(resident, step, c) + start + step.store_s * resident
     last = np.maximum(rest, 1.0)
     last_s = steps * _together_s(last, step, c) + c["start_s"] + step.store_s * last
-    found: F64 = whole * round_s + np.where(rest > 0.0, last_s, 0.0)
-    return found
+    busiest: F64 = whole * round_s + np.where(rest > 0.0, last_s, 0.0)
+    even = np.where(whole > 0.0, share / resident * round_s, share / last * last_s)
+    return busiest, even
 
 
 def _together_s(count: F64, step: Steps, c: Mapping[str, float]) -> F64:

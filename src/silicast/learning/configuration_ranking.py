@@ -63,6 +63,7 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         start: added to the odds' trees.
         log_sd: of the time of the best configuration, devices seen and layers not.
         device_log_sd: the same on a device that was not swept.
+        device_shared: of such an error's log, what all configurations of a product share.
         scores: figures of rows that were held out.
     """
 
@@ -77,6 +78,7 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: float
     log_sd: float
     device_log_sd: float
+    device_shared: float = 0.0
     sha256: str = ""
     scores: dict[str, float] = {}
     provenance: Provenance | None = None
@@ -106,6 +108,12 @@ class Ranker:
         bins = binned(self.odds.bins, codes(features))
         odds, time = self._both.of_bins(bins).astype(np.float64) * LEAF_SCALE
         return odds + self.card.start, time
+
+    def shared(self, device: Device) -> float:
+        """Of how far one configuration of a product was mispredicted, in logs, what the others of
+        that product are too.
+        """
+        return 0.0 if device.name in self.card.devices else self.card.device_shared
 
     def log_sd(self, device: Device) -> float:
         """Of the time of the best configuration on a device."""
@@ -252,6 +260,31 @@ def features_of(
     return configuration_features(times, steps, rows, times if beside is None else beside)
 
 
+def configured_steps(
+    one: Configuration, found: Ranked, constants: Mapping[str, float] | None = None
+) -> Steps:
+    """Steps of any configuration beside a ranked grid."""
+    beside = found.steps
+    return steps_of(tiles_of([one]), beside.device, beside.recipe, constants or tile_constants())
+
+
+def learned_s(
+    product: Product,
+    steps: Steps,
+    found: Ranked,
+    ranker: Ranker | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> float:
+    """Seconds of the one configuration of ``steps``, beside the grid of the same product.
+
+    Args:
+        ranker, constants: that the grid was ranked with, unless shipped.
+    """
+    times = tile_times(product, steps, constants or tile_constants())
+    _, log = (ranker or shipped_ranker()).evaluate(features_of(product, times, steps, found.times))
+    return float(np.maximum(times.time_s * exp_fixed(log), floor_s(times))[0])
+
+
 def configured_s(
     product: Product,
     one: Configuration,
@@ -259,17 +292,7 @@ def configured_s(
     ranker: Ranker | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> float:
-    """Seconds of any configuration of a product whose grid is ranked.
-
-    Args:
-        found: of the same product; ranker, constants: that it was ranked with, unless shipped.
-    """
-    c = constants or tile_constants()
+    """Seconds of any configuration of a product whose grid is ranked; see :func:`learned_s`."""
     if one in found.grid:
         return float(found.time_s[found.grid.index(one)])
-    grid_steps = found.steps
-    steps = steps_of(tiles_of([one]), grid_steps.device, grid_steps.recipe, c)
-    times = tile_times(product, steps, c)
-    features = features_of(product, times, steps, found.times)
-    _, log = (ranker or shipped_ranker()).evaluate(features)
-    return float(np.maximum(times.time_s * exp_fixed(log), floor_s(times))[0])
+    return learned_s(product, configured_steps(one, found, constants), found, ranker, constants)

@@ -18,7 +18,7 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.blocks import check_legal
-from silicast.kernels.configuration import Configuration, of_pairs
+from silicast.kernels.configuration import Configuration, kinds, of_pairs
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
 from silicast.kernels.moe import distribution_of
@@ -29,6 +29,7 @@ from silicast.learning.expert_tuning import ExpertLayer
 from silicast.workload.op import OpBatch, Variant
 
 Sizes = Mapping[str, int]
+SIMT = "simt"
 TRANSFERRED_LOG_SD = 0.15
 """Judged: of configurations of another kind than those that were swept."""
 
@@ -44,7 +45,8 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
     rows = batch.arrays()
     usual = model.times(OpBatch(rows.family, variant, rows.dims), device)
     products = PRODUCTS.get(batch.family)
-    if products is None or device.execution_model != "simt" or one.kind == "loops":
+    model_of_kind = kinds()[one.kind].execution_model
+    if products is None or not device.execution_model == model_of_kind == SIMT:
         raise unmodelled(
             f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
             "not modelled", "workload.kernel.configuration",
@@ -82,7 +84,7 @@ def _rows(
             found = ranked(product, device, recipe)
             seconds[row] += configured_s(product, one, found)
             log_sd = max(log_sd, found.log_sd)
-    if one.kind != "triton":
+    if not kinds()[one.kind].swept:
         log_sd = max(log_sd, TRANSFERRED_LOG_SD)
     return seconds, log_sd
 

@@ -1,8 +1,8 @@
 """Files of tuned configurations as engines read them: ``catalog/tuning/files.toml`` says how.
 
->>> layout = file_layout("sglang")
->>> layout.moe_name(Tuned(128, 768), "NVIDIA_H20", "fp8_block")
-'E=128,N=768,device_name=NVIDIA_H20,dtype=fp8_w8a8,block_shape=[128, 128].json'
+>>> names = [file_layout(engine).moe_name(Tuned(8, 768), "GPU", "bf16") for engine in engines()]
+>>> sorted(set(names))
+['E=8,N=768,device_name=GPU.json']
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, read_configuration
 
 FILE = CATALOG / "tuning" / "files.toml"
-VERSION_KEY = "triton_version"
 MOST_BYTES = 1 << 24
 Entries = Mapping[int, Configuration]
 """Tokens -> configuration."""
@@ -45,8 +44,8 @@ class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
     moe: str
     gemm: str
     block: str
-    triton: str
-    states_triton: bool
+    compiler: str
+    states_compiler: bool
     folder: str
     environment: str
     source: str
@@ -77,13 +76,14 @@ class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
         block = self.block.format(own.scale_rows, own.scale_group) if square else ""
         return {"tag": self.tags[recipe], "block": block}
 
-    def place(self, triton: str = "") -> str:
+    def place(self, compiler: str = "") -> str:
         """The folder of the files under the one that the engine is told of."""
-        return self.folder.format(triton=(triton or self.triton).replace(".", "_"))
+        return self.folder.format(compiler=(compiler or self.compiler).replace(".", "_"))
 
 
 @final
 class _Catalog(Struct, frozen=True, forbid_unknown_fields=True):
+    compiler_key: str
     engine: dict[str, FileLayout]
     values: dict[str, str]
     tokens: dict[str, list[int]]
@@ -98,6 +98,11 @@ def _catalog() -> _Catalog:
 def usual_tokens() -> tuple[int, ...]:
     """Numbers of tokens that tuners write entries for."""
     return tuple(_catalog().tokens["usual"])
+
+
+def engines() -> tuple[str, ...]:
+    """Engines whose files are known."""
+    return tuple(_catalog().engine)
 
 
 def file_layout(engine: str) -> FileLayout:
@@ -126,12 +131,12 @@ def driver_name(device: Device) -> str:
     return found or f"{device.vendor}_{device.name}".replace(" ", "_")
 
 
-def encoded(entries: Entries, layout: FileLayout, triton: str = "") -> bytes:
+def encoded(entries: Entries, layout: FileLayout, compiler: str = "") -> bytes:
     """The content of a file."""
     names = _catalog().values
     table: dict[str, Any] = {}
-    if layout.states_triton:
-        table[VERSION_KEY] = triton or layout.triton
+    if layout.states_compiler:
+        table[_catalog().compiler_key] = compiler or layout.compiler
     for tokens, one in sorted(entries.items()):
         values = {names[name]: value for name, value in one.values if name in names}
         if values.get(names["split_k"]) == 1:
@@ -160,7 +165,7 @@ def read_tuned_file(path: Path) -> Entries:
         raise SilicastError("expected an object of entries", file=str(path))
     found = {}
     for key, values in table.items():
-        if key == VERSION_KEY:
+        if key in (_catalog().compiler_key,):
             continue
         if not key.isdigit() or int(key) < 1:
             raise SilicastError(

@@ -1,6 +1,7 @@
 """Files of tuned configurations for a model on a device, and what an existing one leaves.
 
->>> plan = tune_experts("qwen3-30b-a3b", "H20", "vllm", tp=[1], tokens=[1, 64])
+>>> from silicast.scenario.tuned_files import engines
+>>> plan = tune_experts("qwen3-30b-a3b", "H20", engines()[0], tp=[1], tokens=[1, 64])
 >>> plan.files[0].name
 'E=128,N=768,device_name=NVIDIA_H20.json'
 """
@@ -131,7 +132,7 @@ def tune_experts(
     ep: int = 1,
     tokens: Sequence[int] = (),
     existing: Path | None = None,
-    triton: str = "",
+    compiler: str = "",
 ) -> TuningPlan:
     """Files of tuned configurations of a model's experts.
 
@@ -141,7 +142,7 @@ def tune_experts(
         tp: tensor parallel degrees, one file each; ep: ranks that share the experts.
         tokens: numbers of tokens to make entries for; () = those that tuners use.
         existing: a file whose entries are judged beside the new ones.
-        triton: version of Triton that the files are for.
+        compiler: version of the compiler that the files are for.
 
     Raises:
         SilicastError: no experts, a degree that does not divide them, a format or device without
@@ -152,7 +153,7 @@ def tune_experts(
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
-        _file(layer, parallel, board, recipe, layout, counts, known, triton)
+        _file(layer, parallel, board, recipe, layout, counts, known, compiler)
         for parallel, layer in _layers(config, tp, ep)
     )
     return TuningPlan(
@@ -193,13 +194,13 @@ def _layers(
 
 def _file(
     layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, layout: FileLayout,
-    counts: Sequence[int], known: Entries | None, triton: str,
+    counts: Sequence[int], known: Entries | None, compiler: str,
 ) -> TunedFile:  # fmt: skip
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     found = [tuned_layer(layer, count, device, recipe) for count in counts]
     entries = tuple(_entry(one, known) for one in found)
-    content = encoded({x.tokens: x.configuration for x in entries}, layout, triton)
-    return TunedFile(name, layout.place(triton), parallel, entries, content)
+    content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
+    return TunedFile(name, layout.place(compiler), parallel, entries, content)
 
 
 def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:

@@ -46,7 +46,7 @@ def moe(
 
     plan = tune_experts(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
-        tokens=whole_numbers(tokens, "tokens"), existing=existing, triton=triton,
+        tokens=whole_numbers(tokens, "tokens"), existing=existing, compiler=triton,
     )  # fmt: skip
     written = plan.write(output) if output else []
     if json:
