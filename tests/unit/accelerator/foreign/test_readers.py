@@ -29,7 +29,7 @@ Dataflow: ws
 [run_presets]
 InterfaceBandwidth: USER
 """
-TOPOLOGY = """Layer name, IFMAP Height, IFMAP Width, Filter Height, Width, Channels, Num Filter, Strides,
+TOPOLOGY = """Layer, IFMAP Height, IFMAP Width, Filter Height, Width, Channels, Filters, Strides,
 Conv1, 30, 30, 3, 3, 16, 32, 1,
 Conv1b, 30, 30, 3, 3, 16, 32, 1,
 Conv2DP, 16, 15, 3, 3, 32, 1, 2,
