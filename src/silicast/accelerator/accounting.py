@@ -65,10 +65,10 @@ def account(
             left out, the einsum's.
     """
     if len(batch) <= CHUNK:
-        return _Count(einsum, architecture, batch, sizes).traffic()
+        return Count(einsum, architecture, batch, sizes).traffic()
     pieces = [slice(start, start + CHUNK) for start in range(0, len(batch), CHUNK)]
     parts = [
-        _Count(
+        Count(
             einsum, architecture, batch.take(rows), None if sizes is None else sizes[:, rows]
         ).traffic()
         for rows in pieces
@@ -83,14 +83,14 @@ def account(
 
 @final
 @dataclass(frozen=True)
-class _Edge:
+class Edge:
     """How one tensor comes to one place: a memory, or the compute units (``slot`` = slots)."""
 
     tensor: Tensor
     slot: int
 
 
-class _Count:
+class Count:
     """The counts of one chunk; every method answers for all of its mappings at once."""
 
     def __init__(
@@ -148,7 +148,7 @@ class _Count:
             found += step * (self.extent(slot, dim) - 1.0)
         return found
 
-    def staying(self, edge: _Edge) -> dict[tuple[int, int], Flags]:
+    def staying(self, edge: Edge) -> dict[tuple[int, int], Flags]:
         """Loops during which the tile stays: those further in than every loop that moves it."""
         key = (edge.tensor.name, edge.slot)
         if key in self.stays:
@@ -230,7 +230,7 @@ class _Count:
         visited: F64 = whole + (rest > 0)
         return visited
 
-    def moved(self, edge: _Edge, merged: frozenset[int] = frozenset()) -> F64:
+    def moved(self, edge: Edge, merged: frozenset[int] = frozenset()) -> F64:
         """Words of a tensor that come to all instances of a place.
 
         Args:
@@ -250,7 +250,7 @@ class _Count:
                 found *= self.shared(tensor, merged)
         return found
 
-    def window_words(self, edge: _Edge) -> F64:
+    def window_words(self, edge: Edge) -> F64:
         """Words along all windows together, over all tiles visited along their dimensions."""
         tensor, slot = edge.tensor, edge.slot
         key = (tensor.name, slot)
@@ -416,12 +416,12 @@ class _Count:
             for position, level in enumerate(kept):
                 inner = position == len(kept) - 1
                 below = end if inner else places[kept[position + 1]]
-                self._pass_on(t, level, _Edge(tensor, below), reads, updates, hops, fan_outs)
+                self._pass_on(t, level, Edge(tensor, below), reads, updates, hops, fan_outs)
                 if tensor.is_output:
                     reads[level, t] = updates[level, t] - distinct[level, t]
                 if not inner:
                     child = kept[position + 1]
-                    came = self.moved(_Edge(tensor, below))
+                    came = self.moved(Edge(tensor, below))
                     fills[child, t] = came - distinct[child, t]
         used = np.stack([self.instances(place) for place in places])
         return Traffic(
@@ -429,7 +429,7 @@ class _Count:
         )
 
     def _pass_on(
-        self, t: int, level: int, edge: _Edge, reads: F64, updates: F64, hops: F64,
+        self, t: int, level: int, edge: Edge, reads: F64, updates: F64, hops: F64,
         fan_outs: list[int],
     ) -> None:  # fmt: skip
         """What goes between a memory and the next place of a tensor, through the fan-outs."""
