@@ -38,7 +38,7 @@ class Bounds:
         most: F64 = np.ones(left.shape[1])
         for s in range(slot):
             if self.facts.slots[s].is_spatial and self.facts.limit(s) > 1:
-                dims = sorted(self.outside.active(s))
+                dims = sorted(self.outside.tiles.active(s))
                 most = most * np.minimum(self.facts.limit(s), np.prod(left[dims], axis=0))
         return most
 
@@ -68,8 +68,8 @@ class Bounds:
         left = self.facts.extents / states.tile
         out = self.facts.output
         again = np.prod(np.where(self.facts.moves[out], 1.0, left), axis=0)
-        copies = np.minimum(self.outside.copies(slot), again)
-        energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
+        copies = np.minimum(self.outside.tiles.copies(slot), again)
+        energy: F64 = states.booked - (states.credit - self.outside.tiles.credit(slot)) * copies
         energy = energy + self.pending(states, slot, left) + self.unshared(states, slot)
         if self.facts.cycle_pj:
             energy = energy + self.least_cycles(states, slot) * self.facts.cycle_pj
@@ -77,12 +77,12 @@ class Bounds:
 
     def unshared(self, states: States, slot: int) -> F64 | float:
         """Reads by the units, above what they cost if clusters were full, for too few units."""
-        if not self.outside.wide_reads:
+        if not self.outside.tiles.wide_reads:
             return 0.0
         inside = np.prod(states.tile, axis=0) / states.steps
         most = inside * self.instances(self.facts.extents / states.tile, slot)
         total: F64 = np.zeros(len(states))
-        for instances, cluster, energy in self.outside.wide_reads:
+        for instances, cluster, energy in self.outside.tiles.wide_reads:
             working = np.minimum(most, instances)
             total = total + energy * (np.minimum(cluster, instances / working) - 1.0)
         return total
@@ -95,8 +95,8 @@ class Bounds:
             waiting = np.where(states.open[t], 0.0, states.passes[t])
             if waiting.any():
                 still = np.prod(np.where(self.facts.moves[t], 1.0, left), axis=0)
-                room = outside.room(slot, t)
-                if not outside.overlapping(slot, t):
+                room = outside.tiles.room(slot, t)
+                if not outside.tiles.overlapping(slot, t):
                     room = np.minimum(room, still)
                 energy = energy + waiting * self.facts.pass_pj(t, slot - 1) / room
         return energy
@@ -117,7 +117,7 @@ class Bounds:
         """Price of time that the tables count again, of what :meth:`sure` does."""
         if not self.facts.cycle_pj:
             return 0.0
-        return cells.pick(self.outside.whole_time(slot), HERE)[:, 0]
+        return cells.pick(self.outside.tiles.whole_time(slot), HERE)[:, 0]
 
     def edges(
         self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
@@ -127,13 +127,13 @@ class Bounds:
         close, rest, overlap = {}, {}, {}
         for t in mask:
             fill, pass_, room = (
-                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.room(slot, t),
+                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.tiles.room(slot, t),
             )  # fmt: skip
             fills, passes, waiting = states.fills[t], states.passes[t], states.waiting[t]
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
-            known = cells.pick(outside.every_word(t), HERE)[:, 0]
+            known = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
             rest[t] = share * (
                 waiting + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)

@@ -91,7 +91,7 @@ class _Ranking:
         if facts.cycle_pj:
             lattice = bounds.outside.lattice
             flat = lattice.strides @ lattice.places(states.tile)
-            self.counted = bounds.outside.whole_time(slot + 1).ravel()[flat]
+            self.counted = bounds.outside.tiles.whole_time(slot + 1).ravel()[flat]
         self.has_time = facts.objective == "edp" or facts.cycle_pj > 0
 
     @property
@@ -114,7 +114,7 @@ class _Ranking:
         if self.counted is None:
             return energy * np.maximum(cycles, self.cycles[rows])
         outside, strides = self.bounds.outside, self.bounds.outside.lattice.strides
-        counted = outside.whole_time(self.slot).ravel()[strides @ places] - self.counted[rows]
+        counted = outside.tiles.whole_time(self.slot).ravel()[strides @ places] - self.counted[rows]
         more = (cycles - self.cycles[rows]) * facts.cycle_pj
         energy = energy + np.maximum(0.0, more - counted)
         if facts.objective == "edp":
@@ -175,7 +175,7 @@ def _finish(
     lattice = outside.lattice
     decided = frozenset(option.group.dims)
     left = [] if option.is_whole else sorted(
-        outside.active(slot) - decided, key=lambda d: lattice.shape[d]
+        outside.tiles.active(slot) - decided, key=lambda d: lattice.shape[d]
     )  # fmt: skip
     pool = _Pool(done.ranking, done.keep)
     for d in left:
@@ -185,7 +185,7 @@ def _finish(
         ways = np.arange(lattice.shape[d])
         there = flat[:, None] + lattice.strides[d] * (ways - to[d][:, None])
         value = sure[:, None] + outside.reduced(slot, option.stay, decided).ravel()[there]
-        allowed = outside.targets(slot, d)[to[d]]
+        allowed = outside.tiles.targets(slot, d)[to[d]]
         row, way = np.nonzero(allowed & (value < most[rows, None]))
         to = to[:, row]
         to[d] = way
