@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from silicast.workload.graph import Graph
-    from silicast.workload.op_graph import GraphFile
+    from silicast.workload.op_graph import GraphFile, NodeEntry
 
 RETURNS = "a factory returns (module, args) or (module, args, kwargs)"
 
@@ -72,6 +72,11 @@ def trace(
     else:
         graph, said = asked.graph()
         file = file_of(graph)
+    if not any(_blocks(file)):
+        raise SilicastError(
+            f"{program} launches no kernel: it computes nothing, or tensors without elements",
+            field="program", hint="give arguments of the sizes that count",
+        )  # fmt: skip
     write_graph_file(file, output)
     for line in (*_lines(file, output), *([said] if said else [])):
         show(line)
@@ -239,10 +244,14 @@ def _failed(what: str, error: Exception) -> SilicastError:
     )  # fmt: skip
 
 
+def _blocks(file: GraphFile) -> list[list[NodeEntry]]:
+    """The nodes of each block."""
+    return [file.nodes or []] if file.blocks is None else [each.nodes for each in file.blocks]
+
+
 def _lines(file: GraphFile, output: Path) -> Iterator[str]:
     """What was written, which sizes are open, and what is only known by its bytes."""
-    entries = [file.nodes or []] if file.blocks is None else [each.nodes for each in file.blocks]
-    nodes = [node for block in entries for node in block]
+    nodes = [node for block in _blocks(file) for node in block]
     yield f"{output}: {len(nodes)} operations"
     yield from (f"open: {name}, {each.words}" for name, each in file.open_sizes.items())
     unknown = sorted({node.source for node in nodes if node.flags.get("unmodelled")})
