@@ -20,7 +20,7 @@ from silicast.app.flags import key_values
 from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from silicast.workload.graph import Graph
     from silicast.workload.op_graph import GraphFile, NodeEntry
@@ -181,7 +181,9 @@ class _Asked:
         from silicast.workload.front_ends.programs import require_torch
 
         require_torch()
-        return _factory(self.place, self.program.rpartition(":")[2])
+        factory = _factory(self.place, self.program.rpartition(":")[2])
+        _check_sizes(self.program, factory, (*self.dynamic, *self.sizes))
+        return factory
 
     def _called(
         self, factory: Callable[..., Any], sizes: Mapping[str, int]
@@ -199,6 +201,20 @@ class _Asked:
             raise SilicastError(f"returned {type(made).__name__}", field=self.program, hint=RETURNS)
         module, args, kwargs = (*made, {}) if len(made) == 2 else made
         return module, tuple(args) if isinstance(args, tuple | list) else (args,), dict(kwargs)
+
+
+def _check_sizes(program: str, factory: Callable[..., Any], names: Sequence[str]) -> None:
+    """Refuses sizes that a function does not take."""
+    try:
+        takes = inspect.signature(factory).parameters
+    except ValueError:  # one that is not written in Python
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        return
+    for name in names:
+        if name not in takes:
+            known = ", ".join(takes) or "none"
+            raise unknown_name(f"{program} takes no size {name!r}", "program", f"takes: {known}")
 
 
 def _factory(place: str, name: str) -> Callable[..., Any]:
