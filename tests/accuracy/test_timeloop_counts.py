@@ -1,4 +1,4 @@
-"""Our counts of given mappings against those that Timeloop printed, to the printed digits."""
+"""Our counts of given mappings against Timeloop's: dense ones to the printed digits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ SPARSE = (
     "04.2.2-eyeriss-like-gating-mapspace-search", "04.2.3-eyeriss-like-onchip-compression",
     "sparse_tensor_core_like",
 )  # fmt: skip
-"""Of these the counts before densities take effect are compared."""
+"""Eleven of Sparseloop, and one that states a density and leaves nothing out."""
+
+LAST_DIGITS = 1.1e-5
+"""Off at most: docs/explanation/accelerator-sparsity.md says of which numbers, and why."""
 
 
 @pytest.mark.data
@@ -40,8 +43,14 @@ def test_every_printed_number_is_ours(design: str, data: Path) -> None:
     batch = MappingBatch.of(nest, described.einsum, described.architecture)
     found = cost(described.einsum, described.architecture, batch)
     numbers = list(compared(found, read_statistics(folder / "stats.txt")))
-    assert [number for number in numbers if not number.equal] == []
     assert len(numbers) >= 12
+    if found.zeros is None:
+        assert [number for number in numbers if not number.equal] == []
+    else:
+        assert [number for number in numbers if number.off > LAST_DIGITS] == []
+        assert len(numbers) >= 57
+        apart = [number for number in numbers if not number.equal]
+        assert len(apart) <= (6 if design.startswith("04") else 0), apart
     if design in DENSE:
         energy, cycles = DENSE[design]
         assert round(float(found.energy_pj[0]) / 1e6, 2) == energy

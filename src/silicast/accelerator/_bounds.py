@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import final
 
 import numpy as np
 
+from silicast.accelerator._cells import HERE, Edges, Rows
 from silicast.accelerator._facts import Facts
+from silicast.accelerator._outside import Outside
 from silicast.accelerator._states import States
 from silicast.core.numerics import F64, I64
 
@@ -18,131 +19,128 @@ class Bounds:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-
-    @cached_property
-    def grid(self) -> tuple[list[I64], F64, F64, F64]:
-        """Divisors of each dimension; least cost outside the second memory, by its tile.
-
-        Entry [i, j, ...] belongs to the divisors i, j, ... of the dimensions, and is the least
-        over all tiles of the second memory that hold such a tile and fit.
-
-        Returns:
-            the divisors, those costs, all tiles (dims, n), and the cost of each, (n,).
-        """
-        sizes = [int(size) for size in self.facts.extents[:, 0]]
-        divisors = [np.array([f for f in range(1, n + 1) if n % f == 0]) for n in sizes]
-        shape = tuple(len(some) for some in divisors)
-        if len(self.facts.arch.memories) < 2:
-            return divisors, np.zeros(shape), np.ones((len(sizes), 1)), np.zeros(1)
-        tiles = np.stack([part.ravel() for part in np.meshgrid(*divisors, indexing="ij")]).astype(
-            float
-        )
-        total = self.outer_cost(tiles).reshape(shape)
-        raw = total.ravel().copy()
-        for axis, some in enumerate(divisors):
-            moved = np.moveaxis(total, axis, 0)
-            for i in range(len(some) - 2, -1, -1):
-                for j in range(i + 1, len(some)):
-                    if some[j] % some[i] == 0:
-                        np.minimum(moved[i], moved[j], out=moved[i])
-        return divisors, total, tiles, raw
-
-    def outer_cost(self, tiles: F64) -> F64:
-        """Least energy of the edges from the first memory into the second, by its tile."""
-        place = self.facts.arch.memory_slots[1]
-        inside = [t for t, kept in enumerate(self.facts.kept) if 1 in kept]
-        shared = any(
-            self.facts.slots[s].is_spatial and self.facts.limit(s) > 1 for s in range(place)
-        )
-        memory = self.facts.arch.memories[1]
-        full = sum(
-            (self.facts.volume(self.facts.tensors[t], tiles) for t in inside),
-            np.zeros(tiles.shape[1]),
-        )
-        if shared:
-            total = np.full(tiles.shape[1], 0.0)
-            for t in inside:
-                action = "update_pj" if t == self.facts.output else "read_pj"
-                total += self.facts.sizes[t] * self.facts.word_pj(0, action)
-            return np.where(full <= memory.usable_words, total, np.inf)
-        factors = self.facts.extents / tiles
-        turns = np.prod(factors, axis=0)
-        best = np.full(tiles.shape[1], np.inf)
-        for order in self.facts.orders(0):
-            total = np.zeros(tiles.shape[1])
-            spans = self.facts.spans(tiles)
-            for t in inside:
-                words = turns * self.facts.volume(self.facts.tensors[t], tiles)
-                words = words / self.facts.stay(t, factors, order)
-                words *= self.facts.slide(t, factors, tiles, spans, order, last=True)[1]
-                pj = self.facts.fill_pj(t, place - 1) + self.facts.pass_pj(t, 0)
-                total += words * pj
-                if t == self.facts.output:
-                    total -= self.facts.sizes[t] * (
-                        self.facts.fill_pj(t, place - 1) + self.facts.word_pj(0, "read_pj")
-                    )
-            np.minimum(best, total, out=best)
-        return np.where(full <= memory.usable_words, best, np.inf)
-
-    def least_outside(self, tile: F64) -> F64:
-        """Least cost of the edges between the first two memories for tiles inside the second."""
-        divisors, total, _, _ = self.grid
-        index = tuple(
-            np.searchsorted(some, tile[d].astype(np.int64)) for d, some in enumerate(divisors)
-        )
-        result: F64 = total[index]
-        return result
+        self.outside = Outside(facts)
 
     def least(self, states: States, slot: int) -> tuple[F64, F64]:
         """Energy and cycles that no completion of the states decided down to ``slot`` is below."""
-        energy, cycles = self.least_inside(states, slot)
-        if len(self.facts.arch.memories) > 1:
-            if slot > self.facts.arch.memory_slots[1]:
-                energy = energy + self.least_outside(states.tile)
-            elif slot == self.facts.arch.memory_slots[1]:
-                energy = energy + self.outer_cost(states.tile)
-        return energy, cycles
-
-    def least_inside(self, states: States, slot: int) -> tuple[F64, F64]:
-        """As :meth:`least`, without the edges from the first memory into the second."""
-        left = self.facts.extents / states.tile
-        energy = states.booked - states.credit * self.facts.outside(slot)
-        memories = self.facts.arch.memory_slots
-        for t in range(len(self.facts.tensors)):
-            if slot == 0:
-                break
-            # The edge at the top; the edge between the first two memories is counted apart.
-            apart = len(memories) > 1 and slot == memories[1] and 1 in self.facts.kept[t]
-            still = np.prod(np.where(self.facts.moves[t], 1.0, left), axis=0)
-            words = states.fills[t] / still
-            if self.facts.tensors[t].windows:
-                words = np.minimum(words, self.facts.sizes[t])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.where(
-                    states.open[t] & (states.fills[t] > 0), words / states.fills[t], 1.0
-                )
-            edge = states.waiting[t]
-            if not apart:
-                edge = edge + states.fills[t] * self.facts.fill_pj(t, slot - 1)
-                edge = edge + states.passes[t] * (
-                    self.facts.pass_pj(t, slot - 1) / self.facts.room(slot, t)
-                )
-            energy = energy + share * edge
-            if t != self.facts.output:
-                continue
-            # First visits read nothing: the parent's reads are not all that passes it.
-            parent = self.facts.parent_slot(t, slot - 1)
-            if apart:
-                energy = energy + self.facts.sizes[t] * self.facts.word_pj(slot, "fill_pj")
-            else:
-                energy = energy - self.facts.sizes[t] * self.facts.credit_pj(
-                    parent, "read_pj"
-                ) * self.facts.outside(parent)
-        cycles = states.steps * np.maximum(1.0, np.prod(left, axis=0) / self.facts.outside(slot))
-        cycles = np.ceil(
-            np.maximum(cycles, self.facts.points / self.facts.arch.units)
-            / self.facts.arch.compute.per_cycle
-        )
-        if self.facts.arch.idle_leaks:
+        cycles = self.least_cycles(states, slot)
+        if self.facts.objective == "latency":
+            return np.zeros(len(states)), cycles
+        energy = states.booked + self.least_outside(states, slot)
+        if self.facts.arch.idle_leaks and not slot:
             energy = energy + cycles * self.facts.idle_leak
         return energy, cycles
+
+    def least_cycles(self, states: States, slot: int) -> F64:
+        """Cycles of the units."""
+        left = np.prod(self.facts.extents / states.tile, axis=0)
+        cycles = states.steps * np.maximum(1.0, left / self.facts.outside(slot))
+        least = np.maximum(cycles, self.facts.points / self.facts.arch.units)
+        found: F64 = np.ceil(least / self.facts.arch.compute.per_cycle)
+        return found
+
+    def least_outside(self, states: States, slot: int) -> F64:
+        """Energy that is not booked yet, less what first visits save."""
+        outside = self.outside
+        if slot == 0:
+            return self.unshared(states, 0) - states.credit
+        left = self.facts.extents / states.tile
+        energy: F64 = self.sure(states, slot) - states.booked
+        places = outside.lattice.places(states.tile)
+        for mask, rows in self.masks(states):
+            some = states if len(rows) == len(states) else states.take(rows)
+            energy[rows] += self._of_open(
+                some, slot, mask, Rows(outside.lattice, places[:, rows]), left[:, rows]
+            )
+        return energy
+
+    def sure(self, states: States, slot: int) -> F64:
+        """Energy of a completion, without what :meth:`least_outside` looks up for open tensors."""
+        left = self.facts.extents / states.tile
+        out = self.facts.output
+        again = np.prod(np.where(self.facts.moves[out], 1.0, left), axis=0)
+        copies = np.minimum(self.outside.copies(slot), again)
+        energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
+        energy = energy + self.pending(states, slot, left) + self.unshared(states, slot)
+        if self.facts.arch.idle_leaks:
+            energy = energy + self.least_cycles(states, slot) * self.facts.idle_leak
+        return energy
+
+    def unshared(self, states: States, slot: int) -> F64 | float:
+        """Reads by the units, above what they cost if clusters were full, for too few units."""
+        if not self.outside.wide_reads:
+            return 0.0
+        inside = np.prod(states.tile, axis=0) / states.steps
+        left = np.prod(self.facts.extents / states.tile, axis=0)
+        most = inside * np.minimum(self.facts.outside(slot), left)
+        total: F64 = np.zeros(len(states))
+        for instances, cluster, energy in self.outside.wide_reads:
+            working = np.minimum(most, instances)
+            total = total + energy * (np.minimum(cluster, instances / working) - 1.0)
+        return total
+
+    def pending(self, states: States, slot: int, left: F64) -> F64:
+        """Least energy of words that closed tensors still pass to their parents."""
+        outside = self.outside
+        energy = np.zeros(len(states))
+        for t in range(len(self.facts.tensors)):
+            waiting = np.where(states.open[t], 0.0, states.passes[t])
+            if waiting.any():
+                still = np.prod(np.where(self.facts.moves[t], 1.0, left), axis=0)
+                room = outside.room(slot, t)
+                if not outside.overlapping(slot, t):
+                    room = np.minimum(room, still)
+                energy = energy + waiting * self.facts.pass_pj(t, slot - 1) / room
+        return energy
+
+    def _of_open(
+        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
+    ) -> F64:  # fmt: skip
+        edges = self.edges(states, slot, mask, cells, left)
+        if self.facts.slots[slot - 1].is_spatial:
+            found = cells.pick(self.outside.table(slot, mask), HERE)
+            for t in mask:
+                found = found + edges.rest[t]
+            return found[:, 0]
+        return self.outside.ahead(slot, mask, cells, edges)
+
+    def edges(
+        self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
+    ) -> Edges:  # fmt: skip
+        """What the open tensors ``mask`` of states cost."""
+        outside, facts = self.outside, self.facts
+        close, rest, overlap = {}, {}, {}
+        for t in mask:
+            fill, pass_, room = (
+                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.room(slot, t),
+            )  # fmt: skip
+            fills, passes, waiting = states.fills[t], states.passes[t], states.waiting[t]
+            still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
+            share = outside.share(t, np.maximum(fills, 1e-300), still)
+            close[t] = waiting + fills * fill + passes * (pass_ / room)
+            known = cells.pick(outside.every_word(t), HERE)[:, 0]
+            rest[t] = share * (
+                waiting + np.maximum(0.0, fills - known) * fill
+                + np.maximum(0.0, passes - known) * (pass_ / room)
+            )  # fmt: skip
+            if facts.slots[slot - 1].is_spatial or not states.fresh[t].any():
+                continue
+            spans = [states.spans[n] for n, (owner, _) in enumerate(facts.windows) if owner == t]
+            for d, kept in outside.overlaps(t, spans, states.tile):
+                overlap[t, d] = np.where(states.fresh[t], kept, 0.0)
+        return Edges(
+            {t: value[:, None] for t, value in close.items()},
+            {t: value[:, None] for t, value in rest.items()},
+            {key: value[:, None] for key, value in overlap.items()},
+        )
+
+    def masks(self, states: States) -> list[tuple[frozenset[int], I64]]:
+        """Rows by the tensors that are open."""
+        flags = np.zeros(len(states), dtype=np.int64)
+        for t, open_ in enumerate(states.open):
+            flags += open_.astype(np.int64) << t
+        return [
+            (frozenset(t for t in range(len(states.open)) if flag >> t & 1),
+             np.flatnonzero(flags == flag))
+            for flag in np.unique(flags)
+        ]  # fmt: skip

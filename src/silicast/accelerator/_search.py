@@ -13,6 +13,7 @@ import numpy as np
 
 from silicast.accelerator._bounds import Bounds
 from silicast.accelerator._facts import Facts
+from silicast.accelerator._guided import promising
 from silicast.accelerator._states import Flags, States, undominated
 from silicast.accelerator.accounting import different
 from silicast.accelerator.architecture import Memory
@@ -22,6 +23,8 @@ from silicast.core.numerics import F64, I64
 
 PARENTS = 500
 """Partial mappings that are extended at a time."""
+CHOICES = 4
+"""Loops of a memory that are tried for each partial mapping kept."""
 CHUNK = 512
 FINALISTS = 65_536
 """Complete mappings that are counted exactly, so many at a time, and at most."""
@@ -89,69 +92,48 @@ class Search:
             rows, factors = rows[fits], factors[:, fits]
         return rows, factors
 
-    def _hopeful(self, states: States, slot: int, known: float) -> tuple[I64, F64]:
-        """As :meth:`_expand` at the second memory, its tiles tried from the cheapest on."""
-        energy, cycles = self.bounds.least_inside(states, slot + 1)
-        _, _, tiles, outer = self.bounds.grid
-        dims = [d for d in range(len(self.facts.extents)) if self.facts.extents[d, 0] > 1]
-        rows: list[I64] = [np.zeros(0, dtype=np.int64)]
-        tops: list[F64] = [np.zeros((len(self.facts.extents), 0))]
-        order = np.argsort(outer, kind="stable")
-        room = self._room_for(energy, cycles, known)
-        most = float(room.max(initial=-np.inf))
-        for candidate in order[: np.searchsorted(outer[order], most)]:
-            tile = tiles[:, candidate]
-            here = np.flatnonzero(outer[candidate] < room)
-            for d in dims:
-                here = here[tile[d] % states.tile[d, here] == 0]
-            rows.append(here)
-            tops.append(np.repeat(tile[:, None], len(here), axis=1))
-        chosen = np.concatenate(rows)
-        factors = np.concatenate(tops, axis=1) / states.tile[:, chosen]
-        fits = np.ones(len(chosen), dtype=bool)
-        for d, dim in enumerate(self.facts.einsum.dims):
-            rule = self.facts.rules[slot]
-            if dim in rule.fixed:
-                fits &= factors[d] == min(rule.fixed[dim], self.facts.einsum.bounds[dim])
-            if dim in rule.most:
-                fits &= factors[d] <= rule.most[dim]
-        return chosen[fits], factors[:, fits]
+    def _room_for(self, cycles: F64, known: float) -> F64:
+        """Energy below which the objective is below ``known``."""
+        if self.facts.objective == "energy" or known == math.inf:
+            return np.full(len(cycles), known)
+        return known / cycles
 
-    def _room_for(self, energy: F64, cycles: F64, known: float) -> F64:
-        """Energy that may be added before the objective reaches ``known``."""
-        if self.facts.objective == "energy":
-            return known - energy
-        if self.facts.objective == "latency":
-            return np.where(cycles < known, np.inf, -np.inf)
-        return known / cycles - energy
+    def extend(self, states: States, slot: int, known: float, keep: int) -> tuple[States, float]:
+        """Ways to decide one more slot that may still be below ``known``.
 
-    def extend(self, states: States, slot: int, known: float = math.inf) -> States:
-        """Every way to decide one more slot that may still be below ``known``."""
-        second = len(self.facts.arch.memories) > 1 and slot == self.facts.arch.memory_slots[1]
-        if second and known < math.inf:
-            rows, factors = self._hopeful(states, slot, known)
-        else:
-            rows, factors = self._expand(states, slot)
-        if isinstance(self.facts.arch.nodes[self.facts.slots[slot].node], Memory) and len(rows):
-            tile = states.tile[:, rows] * factors
-            memory = self.facts.arch.memories[self.facts.level_at[slot]]
-            if memory.capacity_words is not None:
-                needed = np.zeros(len(rows))
-                for t, kept in enumerate(self.facts.kept):
-                    if self.facts.level_at[slot] in kept:
-                        needed += self.facts.volume(self.facts.tensors[t], tile)
-                fits = needed <= memory.usable_words
-                rows, factors = rows[fits], factors[:, fits]
-        chosen = replace(
-            states.take(rows), parent=rows, factors=factors,
-            order=np.zeros(len(rows), dtype=np.int64),
-        )  # fmt: skip
+        Returns:
+            the states, and the least objective of those that were left out for being too many.
+        """
         if self.facts.slots[slot].is_spatial:
-            return self._in_space(chosen, slot)
-        parts = [
-            self._in_time(chosen, slot, number) for number in range(len(self.facts.orders(slot)))
-        ]
-        return States.joined(parts)
+            rows, factors = self._expand(states, slot)
+            none = np.zeros(len(rows), dtype=np.int64)
+            chosen = replace(states.take(rows), parent=rows, factors=factors, order=none)
+            return self._in_space(chosen, slot), math.inf
+        if self.facts.objective == "latency":
+            rows, factors = self._expand(states, slot)
+            order = np.zeros(len(rows), dtype=np.int64)
+            chosen = replace(states.take(rows), parent=rows, factors=factors, order=order)
+            return States.joined(
+                [self._in_time(chosen, slot, n) for n in range(len(self.facts.orders(slot)))]
+            ), math.inf
+        cycles = self.bounds.least_cycles(states, slot + 1)
+        most = self._room_for(cycles, known)
+        found = promising(self.bounds, states, slot, most, keep)
+        parts = []
+        for number in np.unique(found.order):
+            mine = np.flatnonzero(found.order == number)
+            rows = found.rows[mine]
+            chosen = replace(
+                states.take(rows), parent=rows, factors=found.factors[:, mine],
+                order=found.order[mine],
+            )  # fmt: skip
+            parts.append(self._in_time(chosen, slot, int(number)))
+        if not parts:
+            return states.take(np.zeros(0, dtype=np.int64)), math.inf
+        lost = found.lost
+        if self.facts.objective == "edp" and lost < math.inf:
+            lost = lost * float(cycles.min())
+        return States.joined(parts), lost
 
     def _in_space(self, states: States, slot: int) -> States:
         factors = states.factors
@@ -343,14 +325,19 @@ class Search:
         """Decides one slot: the partial mappings kept, and the least bound of those dropped."""
         parts: list[States] = []
         lost = math.inf
-        step = PARENTS
+        if self.tried > last:
+            lost = float(self.facts.objective_of(*self.bounds.least(states, slot + 1)).min())
+            return states.take(np.zeros(0, dtype=np.int64)), lost
+        guided = self.facts.objective != "latency" and not self.facts.slots[slot].is_spatial
+        step = width if guided else PARENTS
         for begin in range(0, len(states), step):
             rows = np.arange(begin, min(begin + step, len(states)))
             if begin and self.tried > last:
                 late = states.take(np.arange(begin, len(states)))
                 lost = float(self.facts.objective_of(*self.bounds.least(late, slot + 1)).min())
                 break
-            more = self.extend(states.take(rows), slot, known)
+            more, left_out = self.extend(states.take(rows), slot, known, CHOICES * width)
+            lost = min(lost, left_out)
             self.tried += len(more)
             if not len(more):
                 continue

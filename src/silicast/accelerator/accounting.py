@@ -54,17 +54,24 @@ class Traffic:
         return int(self.steps.shape[0])
 
 
-def account(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Traffic:
+def account(
+    einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None = None
+) -> Traffic:
     """Counts what each mapping of a batch moves.
 
     Args:
         batch: of mappings that cover the einsum; whether their tiles fit is not asked here.
+        sizes: of the dimensions, (dims, mappings), where every mapping is of a problem of its own;
+            left out, the einsum's.
     """
     if len(batch) <= CHUNK:
-        return _Count(einsum, architecture, batch).traffic()
+        return Count(einsum, architecture, batch, sizes).traffic()
+    pieces = [slice(start, start + CHUNK) for start in range(0, len(batch), CHUNK)]
     parts = [
-        _Count(einsum, architecture, batch.take(slice(start, start + CHUNK))).traffic()
-        for start in range(0, len(batch), CHUNK)
+        Count(
+            einsum, architecture, batch.take(rows), None if sizes is None else sizes[:, rows]
+        ).traffic()
+        for rows in pieces
     ]
     return Traffic(
         *(
@@ -76,18 +83,23 @@ def account(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> 
 
 @final
 @dataclass(frozen=True)
-class _Edge:
+class Edge:
     """How one tensor comes to one place: a memory, or the compute units (``slot`` = slots)."""
 
     tensor: Tensor
     slot: int
 
 
-class _Count:
+class Count:
     """The counts of one chunk; every method answers for all of its mappings at once."""
 
-    def __init__(self, einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> None:
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None
+    ) -> None:
         self.einsum = einsum
+        own = np.array([float(size) for size in einsum.bounds.values()])[:, None]
+        self.bounds = own if sizes is None else sizes
+        """Sizes of the dimensions: one column, or one for every mapping."""
         self.arch = architecture
         self.batch = batch
         self.size = len(batch)
@@ -104,13 +116,12 @@ class _Count:
     def tiles(self) -> F64:
         """Extent of the tile at the top of each slot, and of one point, (slots + 1, dims, n)."""
         found = np.ones((len(self.slots) + 1, *self.factors.shape[1:]))
-        bounds = np.array([float(size) for size in self.einsum.bounds.values()])[:, None]
-        self.exact = bool((self.factors.prod(axis=0) == bounds).all())
+        self.exact = bool((self.factors.prod(axis=0) == self.bounds).all())
         if not self.exact:
             self.factors = self.factors.copy()
         for slot in range(len(self.slots) - 1, -1, -1):
             if not self.exact:  # a loop ends where its dimension does
-                turns = np.ceil(bounds / found[slot + 1])
+                turns = np.ceil(self.bounds / found[slot + 1])
                 np.minimum(self.factors[slot], turns, out=self.factors[slot])
             np.multiply(found[slot + 1], self.factors[slot], out=found[slot])
         return found
@@ -118,7 +129,7 @@ class _Count:
     def extent(self, slot: int, dim: str) -> F64:
         """Of a tile at the top of ``slot``, never more than the dimension has."""
         index = self.index[dim]
-        found: F64 = np.minimum(self.tiles[slot, index], float(self.einsum.bounds[dim]))
+        found: F64 = np.minimum(self.tiles[slot, index], self.bounds[index])
         return found
 
     def volume(self, tensor: Tensor, slot: int) -> F64:
@@ -137,7 +148,7 @@ class _Count:
             found += step * (self.extent(slot, dim) - 1.0)
         return found
 
-    def staying(self, edge: _Edge) -> dict[tuple[int, int], Flags]:
+    def staying(self, edge: Edge) -> dict[tuple[int, int], Flags]:
         """Loops during which the tile stays: those further in than every loop that moves it."""
         key = (edge.tensor.name, edge.slot)
         if key in self.stays:
@@ -200,7 +211,7 @@ class _Count:
                 found *= factor if flag is None else np.where(flag, 1.0, factor)
             return found
         # The last tile of a loop may be cut short: count whole tiles, and follow the one rest.
-        size = float(tuple(self.einsum.bounds.values())[index])
+        size = self.bounds[index]
         whole = (tiles[0, index] <= size).astype(float)
         rest = np.where(whole > 0, 0.0, size)
         for s in loops:
@@ -219,7 +230,7 @@ class _Count:
         visited: F64 = whole + (rest > 0)
         return visited
 
-    def moved(self, edge: _Edge, merged: frozenset[int] = frozenset()) -> F64:
+    def moved(self, edge: Edge, merged: frozenset[int] = frozenset()) -> F64:
         """Words of a tensor that come to all instances of a place.
 
         Args:
@@ -232,14 +243,14 @@ class _Count:
             if dim not in tensor.dims:
                 found *= self.visits(dim, slot, staying, merged)
         for dim in tensor.plain_dims:
-            found *= float(self.einsum.bounds[dim])
+            found *= self.bounds[self.index[dim]]
         if tensor.windows:
             found *= self.window_words(edge)
             if merged:
                 found *= self.shared(tensor, merged)
         return found
 
-    def window_words(self, edge: _Edge) -> F64:
+    def window_words(self, edge: Edge) -> F64:
         """Words along all windows together, over all tiles visited along their dimensions."""
         tensor, slot = edge.tensor, edge.slot
         key = (tensor.name, slot)
@@ -262,7 +273,7 @@ class _Count:
         plain = found.copy()
         for dim, step in rank:
             others = plain / count[dim]
-            found += step * others * (float(self.einsum.bounds[dim]) - count[dim])
+            found += step * others * (self.bounds[self.index[dim]] - count[dim])
         return found
 
     def kept_from_before(self, tensor: Tensor, slot: int, dim: str, step: int) -> F64:
@@ -361,7 +372,10 @@ class _Count:
     def once(self, tensor: Tensor, slot: int) -> F64:
         """Elements that each instance of a place meets at least once, summed over instances."""
         in_time = frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
-        found = np.full(self.size, float(np.prod([self.einsum.bounds[d] for d in tensor.dims])))
+        found = np.ones(self.size)
+        for dim in self.einsum.dims:
+            if dim in tensor.dims:
+                found *= self.bounds[self.index[dim]]
         for dim in self.einsum.dims:
             if dim not in tensor.dims:
                 found *= self.visits(dim, slot, {}, in_time)
@@ -402,12 +416,12 @@ class _Count:
             for position, level in enumerate(kept):
                 inner = position == len(kept) - 1
                 below = end if inner else places[kept[position + 1]]
-                self._pass_on(t, level, _Edge(tensor, below), reads, updates, hops, fan_outs)
+                self._pass_on(t, level, Edge(tensor, below), reads, updates, hops, fan_outs)
                 if tensor.is_output:
                     reads[level, t] = updates[level, t] - distinct[level, t]
                 if not inner:
                     child = kept[position + 1]
-                    came = self.moved(_Edge(tensor, below))
+                    came = self.moved(Edge(tensor, below))
                     fills[child, t] = came - distinct[child, t]
         used = np.stack([self.instances(place) for place in places])
         return Traffic(
@@ -415,7 +429,7 @@ class _Count:
         )
 
     def _pass_on(
-        self, t: int, level: int, edge: _Edge, reads: F64, updates: F64, hops: F64,
+        self, t: int, level: int, edge: Edge, reads: F64, updates: F64, hops: F64,
         fan_outs: list[int],
     ) -> None:  # fmt: skip
         """What goes between a memory and the next place of a tensor, through the fan-outs."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
 
+from silicast.accelerator.formats import TensorFormat
+
 Action = Literal["read", "fill", "update"]
 """``read``: words to below, and read-modify-write; ``fill``: words from above; ``update``: results
 from below."""
@@ -38,6 +40,42 @@ class Port:
 
 @final
 @dataclass(frozen=True)
+class Elimination:
+    """Accesses that are left out because what they would be multiplied with is zero.
+
+    Attributes:
+        kind: ``skip`` goes on to what is needed and takes no time; ``gate`` idles for the cycle.
+        target: tensor whose accesses are left out.
+        conditions: tensors; an access is left out where all that one of them has for it is zero.
+    """
+
+    kind: Literal["skip", "gate"]
+    target: str
+    conditions: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class MetadataStore:
+    """Where a memory keeps what describes its compressed tensors.
+
+    Attributes:
+        word_bits: of one word of metadata.
+        block_words: words of one access.
+        capacity_words: of one instance; None = never full.
+        read_pj, fill_pj, update_pj: energy of one access; None = not known.
+    """
+
+    word_bits: int = 8
+    block_words: int = 1
+    capacity_words: float | None = None
+    read_pj: float | None = None
+    fill_pj: float | None = None
+    update_pj: float | None = None
+
+
+@final
+@dataclass(frozen=True)
 class Memory:
     """One level of storage; its loops, in a mapping, walk over the tiles of the level below.
 
@@ -55,6 +93,13 @@ class Memory:
         read_pj, fill_pj, update_pj: energy of one access; None = not known.
         leak_pj_per_cycle: of one instance; None = not counted.
         area_um2: of one instance; None = not known.
+        formats: of the tensors that it keeps without their zeros.
+        eliminations: accesses that it leaves out.
+        metadata: apart from the values; None = among them, in words like theirs.
+        gated_pj: energy of an access that is gated, beyond leakage.
+        expand_pj, compress_pj: energy of a word that is brought into, or out of, the form with all
+            its zeros on its way between this memory and the one above; None = not known.
+        recodes: it expands what comes compressed from above, and compresses what goes there.
     """
 
     name: str
@@ -72,6 +117,17 @@ class Memory:
     update_pj: float | None = None
     leak_pj_per_cycle: float | None = None
     area_um2: float | None = None
+    formats: tuple[TensorFormat, ...] = ()
+    eliminations: tuple[Elimination, ...] = ()
+    metadata: MetadataStore | None = None
+    gated_pj: float = 0.0
+    expand_pj: float | None = None
+    compress_pj: float | None = None
+    recodes: bool = False
+
+    def format_of(self, tensor: str) -> TensorFormat | None:
+        """How it keeps a tensor; None = with all its zeros."""
+        return next((each for each in self.formats if each.tensor == tensor), None)
 
     @property
     def usable_words(self) -> float:
@@ -100,6 +156,8 @@ class FanOut:
         systolic: tensor that stays in the units while the others march through them, one step of
             the mesh a cycle; "" = every unit is reached at once.
         hop_pj: energy of a word over one link of the mesh; None = not counted.
+        waits: its instances wait for the one with most work after every tile; otherwise queues
+            between them are long enough that only the sum counts.
     """
 
     name: str
@@ -108,6 +166,7 @@ class FanOut:
     reduction: bool = True
     systolic: str = ""
     hop_pj: float | None = None
+    waits: bool = False
 
     @property
     def size(self) -> int:
@@ -125,6 +184,9 @@ class Compute:
         per_cycle: multiplications of one unit and cycle.
         energy_pj: of one multiplication and addition; None = not known.
         leak_pj_per_cycle, area_um2: of one unit; None = not counted.
+        on_zero: what it does with an operand that is there and zero: multiply, ``gate`` (idle for
+            the cycle) or ``skip`` (take no cycle).
+        gated_pj: energy of a multiplication that is gated, beyond leakage.
     """
 
     name: str
@@ -132,6 +194,8 @@ class Compute:
     energy_pj: float | None = None
     leak_pj_per_cycle: float | None = None
     area_um2: float | None = None
+    on_zero: Literal["multiply", "gate", "skip"] = "multiply"
+    gated_pj: float = 0.0
 
 
 Node = Memory | FanOut
@@ -172,6 +236,8 @@ class Architecture:
         idle_leaks: instances without work leak too.
         overhead: cycles that a cycle of work takes, with the stalls that no count explains, >= 1.
         ramps: the first fill and the last drain of every level are added to the time.
+        scales_blocks: accesses of tiles without their zeros are counted as Timeloop does, words
+            times what a tile needs for each; otherwise as the accesses that each tile needs.
         source: where its numbers come from.
     """
 
@@ -182,6 +248,7 @@ class Architecture:
     idle_leaks: bool = True
     overhead: float = 1.0
     ramps: bool = False
+    scales_blocks: bool = False
     source: str = ""
 
     @cached_property
@@ -215,6 +282,13 @@ class Architecture:
             else:
                 found.append(above)
         return tuple(found)
+
+    @cached_property
+    def knows_zeros(self) -> bool:
+        """Whether zeros change anything: a format, an elimination, or what compute does."""
+        return self.compute.on_zero != "multiply" or any(
+            memory.formats or memory.eliminations for memory in self.memories
+        )
 
     @cached_property
     def units(self) -> int:

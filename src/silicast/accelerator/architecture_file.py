@@ -17,15 +17,19 @@ from silicast.accelerator.architecture import (
     Action,
     Architecture,
     Compute,
+    Elimination,
     FanOut,
     Memory,
+    MetadataStore,
     Node,
     Port,
 )
 from silicast.accelerator.constraints import Constraints, SlotRule
+from silicast.accelerator.formats import WHOLE_FORMATS, TensorFormat, format_named
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.hardware.device_file import LinkTable
 
 DESIGNS = "designs"
 """Folder of the catalog that holds ready-made architecture files."""
@@ -45,12 +49,34 @@ class PortTable(_Strict, frozen=True):
 
 
 class EnergyTable(_Strict, frozen=True):
-    """``[level.energy_pj]``: of one access; ``leak`` of one cycle."""
+    """``[level.energy_pj]``: of one access; ``leak`` of one cycle; the others of one word."""
 
     read: float | None = None
     fill: float | None = None
     update: float | None = None
     leak: float | None = None
+    gated: float = 0.0
+    expand: float | None = None
+    compress: float | None = None
+
+
+class MetadataTable(_Strict, frozen=True):
+    """``[level.metadata]``: where what describes compressed tensors is kept."""
+
+    word_bits: int = 8
+    block_words: int = 1
+    capacity_words: float | None = None
+    capacity_kib: float | None = None
+    read_pj: float | None = None
+    fill_pj: float | None = None
+    update_pj: float | None = None
+
+
+class EliminationTable(_Strict, frozen=True):
+    """``[[level.skip]]``, ``[[level.gate]]``: accesses that are left out."""
+
+    target: str
+    when_zero: tuple[str, ...]
 
 
 class LevelTable(_Strict, frozen=True):
@@ -74,16 +100,69 @@ class LevelTable(_Strict, frozen=True):
     port: tuple[PortTable, ...] = ()
     energy_pj: EnergyTable = EnergyTable()
     area_um2: float | None = None
+    waits: bool = False
+    format: dict[str, str | tuple[str, ...]] = {}
+    skip: tuple[EliminationTable, ...] = ()
+    gate: tuple[EliminationTable, ...] = ()
+    metadata: MetadataTable | None = None
+    recodes: bool = False
+
+
+class FormatTable(_Strict, frozen=True):
+    """``[compute.formats.bf16]``: what differs for products in a format."""
+
+    per_cycle: float | None = None
+    energy_pj: float | None = None
 
 
 class ComputeTable(_Strict, frozen=True):
-    """``[compute]``: the unit that multiplies and adds."""
+    """``[compute]``: the unit that multiplies and adds; ``formats`` left out = in any format."""
 
     name: str = "mac"
     per_cycle: float = 1.0
     energy_pj: float | None = None
     leak_pj: float | None = None
     area_um2: float | None = None
+    on_zero: Literal["multiply", "gate", "skip"] = "multiply"
+    gated_pj: float = 0.0
+    formats: dict[str, FormatTable] = {}
+
+
+class VectorTable(_Strict, frozen=True):
+    """``[vector]``: units of the whole chip for what is no product; operations of one number."""
+
+    per_cycle: float
+    special_per_cycle: float | None = None
+    energy_pj: float | None = None
+    special_energy_pj: float | None = None
+
+
+class SystemTable(_Strict, frozen=True):
+    """``[system]``: what a device is beyond its chip."""
+
+    memory_gb: float | None = None
+    memory_gb_per_s: float | None = None
+    memory_technology: str = ""
+    power_w: float | None = None
+    idle_w: float | None = None
+    launch_us: float | None = None
+    devices_per_node: int = 8
+    links: dict[str, LinkTable] = {}
+
+
+class StoredTable(_Strict, frozen=True):
+    """``[[mapping]]``: a mapping that `silicast design compile` found.
+
+    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out.
+    """
+
+    op: str
+    bits: float
+    sizes: dict[str, int]
+    loops: tuple[str, ...]
+    keeps: dict[str, tuple[str, ...]]
+    format: str = ""
+    gap: float = 0.0
 
 
 class RuleTable(_Strict, frozen=True):
@@ -94,6 +173,7 @@ class RuleTable(_Strict, frozen=True):
     fixed: dict[str, int] = {}
     most: dict[str, int] = {}
     innermost: tuple[str, ...] = ()
+    indexing: tuple[str, ...] = ()
 
 
 class ArchitectureFile(_Strict, frozen=True):
@@ -110,14 +190,23 @@ class ArchitectureFile(_Strict, frozen=True):
     source: str = ""
     constraint: tuple[RuleTable, ...] = ()
     least_utilisation: float = 0.0
+    density: dict[str, str | float] = {}
+    vector: VectorTable | None = None
+    system: SystemTable = SystemTable()
+    mapping: tuple[StoredTable, ...] = ()
 
 
 @final
 class Design(msgspec.Struct, frozen=True):
-    """An architecture and the rules that its mappings keep to."""
+    """An architecture and the rules that its mappings keep to.
+
+    Attributes:
+        content: the file, with densities that it counts on and what a system needs beyond the chip.
+    """
 
     architecture: Architecture
     constraints: Constraints
+    content: ArchitectureFile
 
 
 def find_design(name: str) -> Design:
@@ -126,15 +215,24 @@ def find_design(name: str) -> Design:
     Raises:
         SilicastError: neither is there, or the file is wrong: its field is named.
     """
+    return read_design(design_path(name))
+
+
+def design_path(name: str) -> Path:
+    """The file of a design of the catalog, or the path itself.
+
+    Raises:
+        SilicastError: no design of the catalog has this name.
+    """
     if name.endswith(".toml") or "/" in name:
-        return read_design(Path(name))
+        return Path(name)
     known = {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
     if name not in known:
         raise unknown_name(
             f"unknown design {name!r}", "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
         )  # fmt: skip
-    return read_design(known[name])
+    return known[name]
 
 
 def read_design(path: Path) -> Design:
@@ -143,14 +241,22 @@ def read_design(path: Path) -> Design:
     Raises:
         SilicastError: it cannot be read, or is no architecture; the field is named.
     """
-    design = build(read_toml(path), str(path))
+    return checked(read_toml(path), str(path))
+
+
+def checked(table: Mapping[str, Any], file: str = "") -> Design:
+    """:func:`build`, and nothing of it is wrong.
+
+    Raises:
+        SilicastError: it is no architecture; the field is named.
+    """
+    design = build(table, file)
     from silicast.accelerator.check import check_architecture
 
     for problem in check_architecture(design.architecture):
         raise SilicastError(
-            f"expected {problem.expected}, found {problem.found}", field=problem.field,
-            file=str(path),
-        )  # fmt: skip
+            f"expected {problem.expected}, found {problem.found}", field=problem.field, file=file
+        )
     return design
 
 
@@ -173,7 +279,8 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         nodes=tuple(_node(level) for level in content.level),
         compute=Compute(
             content.compute.name, content.compute.per_cycle, content.compute.energy_pj,
-            content.compute.leak_pj, content.compute.area_um2,
+            content.compute.leak_pj, content.compute.area_um2, content.compute.on_zero,
+            content.compute.gated_pj,
         ),
         clock_hz=content.clock_mhz * 1e6,
         idle_leaks=content.idle_leaks,
@@ -185,14 +292,20 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     fans = {node.name for node in architecture.nodes if isinstance(node, FanOut)}
     for rule in content.constraint:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
-        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost)
-    return Design(architecture, Constraints(rules, content.least_utilisation))
+        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
+    return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 
 def _node(level: LevelTable) -> Node:
     if level.mesh:
         return FanOut(
-            level.name, level.mesh, level.multicast, level.reduction, level.systolic, level.hop_pj
+            level.name,
+            level.mesh,
+            level.multicast,
+            level.reduction,
+            level.systolic,
+            level.hop_pj,
+            level.waits,
         )
     words = level.capacity_words
     if level.capacity_kib is not None:
@@ -209,4 +322,32 @@ def _node(level: LevelTable) -> Node:
         ),
         read_pj=energy.read, fill_pj=energy.fill, update_pj=energy.update,
         leak_pj_per_cycle=energy.leak, area_um2=level.area_um2,
+        formats=tuple(_format(level.name, *each) for each in level.format.items()),
+        eliminations=(
+            *(Elimination("skip", rule.target, rule.when_zero) for rule in level.skip),
+            *(Elimination("gate", rule.target, rule.when_zero) for rule in level.gate),
+        ),
+        metadata=_metadata(level.metadata), gated_pj=energy.gated, expand_pj=energy.expand,
+        compress_pj=energy.compress, recodes=level.recodes,
     )  # fmt: skip
+
+
+def _format(level: str, tensor: str, ranks: str | tuple[str, ...]) -> TensorFormat:
+    """``csr``, one format for the whole tile, or a list with one for each rank."""
+    field = f"{level}.format.{tensor}"
+    if isinstance(ranks, str):
+        ranks = WHOLE_FORMATS.get(ranks.lower(), (ranks,))
+    if not ranks:
+        raise SilicastError("expected at least one rank", field=field)
+    return TensorFormat(tensor, tuple(format_named(rank, field) for rank in ranks))
+
+
+def _metadata(table: MetadataTable | None) -> MetadataStore | None:
+    if table is None:
+        return None
+    words = table.capacity_words
+    if table.capacity_kib is not None:
+        words = table.capacity_kib * 1024 * 8 / table.word_bits
+    return MetadataStore(
+        table.word_bits, table.block_words, words, table.read_pj, table.fill_pj, table.update_pj
+    )

@@ -74,7 +74,7 @@ def _numbers(architecture: Architecture) -> Iterator[Problem]:
         yield Problem("overhead", "1 or more", f"{architecture.overhead:g}")
     for field, value in (
         ("energy_pj", compute.energy_pj), ("leak_pj", compute.leak_pj_per_cycle),
-        ("area_um2", compute.area_um2),
+        ("area_um2", compute.area_um2), ("gated_pj", compute.gated_pj),
     ):  # fmt: skip
         yield from _not_below(f"{compute.name}.{field}", value)
     for node in architecture.nodes:
@@ -100,9 +100,38 @@ def _memory(memory: Memory) -> Iterator[Problem]:
         for tensor in port.tensors:
             if not memory.may_keep(tensor):
                 yield Problem(f"{where}.tensors", "tensors that the memory keeps", tensor)
+    yield from _zeros(memory)
     for tensor in memory.may_bypass:
         if not memory.may_keep(tensor):
             yield Problem(f"{name}.may_bypass", "tensors of keeps", tensor)
+
+
+def _zeros(memory: Memory) -> Iterator[Problem]:
+    """Formats, metadata and eliminations."""
+    name = memory.name
+    yield from _not_below(f"{name}.gated_pj", memory.gated_pj)
+    for field in ("expand_pj", "compress_pj"):
+        yield from _not_below(f"{name}.{field}", getattr(memory, field))
+    if memory.metadata is not None:
+        yield from _above(f"{name}.metadata.word_bits", memory.metadata.word_bits)
+        yield from _above(f"{name}.metadata.block_words", memory.metadata.block_words)
+        if memory.metadata.capacity_words is not None:
+            yield from _above(f"{name}.metadata.capacity", memory.metadata.capacity_words)
+        for field in ("read_pj", "fill_pj", "update_pj"):
+            yield from _not_below(f"{name}.metadata.{field}", getattr(memory.metadata, field))
+    formatted = [each.tensor for each in memory.formats]
+    for tensor in formatted:
+        if not memory.may_keep(tensor):
+            yield Problem(f"{name}.format", "tensors that the memory keeps", tensor)
+    for rule in memory.eliminations:
+        where = f"{name}.{rule.kind}"
+        if not rule.conditions:
+            yield Problem(f"{where}.when_zero", "at least one tensor", "none")
+        if rule.target in rule.conditions and rule.target not in formatted:
+            yield Problem(
+                f"{where}.when_zero", f"another tensor, or a format that says where "
+                f"{rule.target} is zero before it is read", rule.target,
+            )  # fmt: skip
 
 
 def _above(field: str, value: float) -> Iterator[Problem]:

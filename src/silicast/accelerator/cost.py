@@ -18,6 +18,7 @@ from silicast.accelerator.accounting import Traffic, account
 from silicast.accelerator.architecture import Action, Architecture, FanOut, Memory, Port
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.sparse import SparseTraffic, account_zeros, holds
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 
@@ -32,7 +33,9 @@ class Cost:
 
     Attributes:
         einsum, architecture: what was mapped, and on what.
-        traffic: what each mapping moves.
+        traffic: what each mapping moves, zeros among the rest.
+        zeros: what is left of it once zeros are left out; None where the design knows of none.
+        points: multiplications, (mappings,).
         port_cycles: cycles of each port of each memory, (memory, port) -> array over mappings.
         exposed_cycles: of fills and drains that nothing overlaps, and of ramps, (mappings,).
         cycles: of the whole, (mappings,).
@@ -41,11 +44,14 @@ class Cost:
         compute_pj: (mappings,).
         hop_pj: (mappings,).
         fits: whether every tile fits its memory, (mappings,).
+        unknown: actions that happen, whose energy nobody gave and no total holds.
     """
 
     einsum: Einsum
     architecture: Architecture
     traffic: Traffic
+    zeros: SparseTraffic | None
+    points: F64
     port_cycles: dict[tuple[str, str], F64]
     exposed_cycles: F64
     cycles: F64
@@ -54,6 +60,7 @@ class Cost:
     compute_pj: F64
     hop_pj: F64
     fits: NDArray[np.bool_]
+    unknown: tuple[str, ...] = ()
 
     @cached_property
     def energy_pj(self) -> F64:
@@ -67,47 +74,92 @@ class Cost:
         return result
 
     @cached_property
+    def uncounted(self) -> tuple[str, ...]:
+        """Energies that nobody gave and the total lacks, as ``level.field``."""
+        missing = [
+            f"{memory.name}.leak_pj" for memory in self.architecture.memories
+            if memory.leak_pj_per_cycle is None
+        ]  # fmt: skip
+        if self.architecture.compute.leak_pj_per_cycle is None:
+            missing.append(f"{self.architecture.compute.name}.leak_pj")
+        missing += [
+            f"{node.name}.hop_pj" for node in self.architecture.nodes
+            if isinstance(node, FanOut) and node.hop_pj is None
+        ]  # fmt: skip
+        return (*self.unknown, *missing)
+
+    @cached_property
     def seconds(self) -> F64:
         """Of the whole, (mappings,)."""
         return self.cycles / self.architecture.clock_hz
 
     @cached_property
+    def products(self) -> F64:
+        """Multiplications that happen, (mappings,)."""
+        return self.points if self.zeros is None else self.zeros.computes.actual
+
+    @cached_property
     def utilisation(self) -> F64:
         """Multiplications over what all units could do in the time, 0 to 1, (mappings,)."""
         peak = self.architecture.units * self.architecture.compute.per_cycle
-        return self.einsum.points / (self.cycles * peak)
+        found: F64 = self.products / (self.cycles * peak)
+        return found
 
 
-def cost(einsum: Einsum, architecture: Architecture, batch: MappingBatch) -> Cost:
+def cost(
+    einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None = None
+) -> Cost:
     """Energy and time of each mapping of a batch.
+
+    Args:
+        sizes: as of :func:`.account`.
 
     Raises:
         SilicastError: an action that happens has no energy.
     """
-    traffic = account(einsum, architecture, batch)
-    ports = port_cycles(einsum, architecture, traffic)
+    traffic = account(einsum, architecture, batch, sizes)
+    zeros = None
+    if architecture.knows_zeros:
+        zeros = account_zeros(einsum, architecture, batch, traffic, sizes)
+    return cost_of(einsum, architecture, traffic, sizes, zeros)
+
+
+def cost_of(
+    einsum: Einsum, architecture: Architecture, traffic: Traffic, sizes: F64 | None = None,
+    zeros: SparseTraffic | None = None,
+) -> Cost:  # fmt: skip
+    """:func:`cost` of what is already counted."""
+    points = float(einsum.points) if sizes is None else np.prod(sizes, axis=0)
+    moved = _Moved(einsum, architecture, traffic, zeros)
+    ports = moved.port_cycles()
     marches = _marches(einsum, architecture, traffic)
-    work = traffic.steps / architecture.compute.per_cycle + marches
+    steps = traffic.steps if zeros is None else zeros.steps
+    work = steps / architecture.compute.per_cycle + marches
     busiest = busiest_cycles(architecture, work, list(ports.values()))
-    exposed = _exposed(einsum, architecture, traffic)
+    exposed = moved.exposed_cycles()
     total = busiest + np.ceil(exposed)
+    compute = architecture.compute
+    energy = _known(compute.energy_pj, compute.name, "energy_pj")
+    if zeros is None:
+        computes = np.full(len(traffic), points * energy)
+    else:
+        computes = zeros.computes.actual * energy + zeros.computes.gated * compute.gated_pj
     return Cost(
         einsum=einsum,
         architecture=architecture,
         traffic=traffic,
+        zeros=zeros,
+        points=np.broadcast_to(points, (len(traffic),)),
         port_cycles=ports,
         exposed_cycles=exposed,
         cycles=total,
-        access_pj=access_energy(architecture, traffic),
+        access_pj=moved.access_pj(),
         leak_pj=_leakage(architecture, traffic, total),
-        compute_pj=np.full(
-            len(traffic),
-            einsum.points * _known(architecture.compute.energy_pj, architecture.compute.name,
-                                   "energy_pj"),
-        ),
-        hop_pj=_hops(architecture, traffic),
-        fits=fitting(architecture, traffic),
-    )  # fmt: skip
+        compute_pj=computes,
+        hop_pj=_hops(architecture, traffic, moved),
+        fits=moved.fits(),
+        unknown=tuple(moved.unknown),
+    )
 
 
 def value_of(found: Cost, objective: Objective) -> F64:
@@ -132,46 +184,6 @@ def busiest_cycles(architecture: Architecture, work: F64, ports: Sequence[F64]) 
     return found
 
 
-def port_cycles(
-    einsum: Einsum, architecture: Architecture, traffic: Traffic
-) -> dict[tuple[str, str], F64]:
-    """Cycles that each port needs for what goes through it, per instance that works."""
-    found = {}
-    for level, memory in enumerate(architecture.memories):
-        for port in memory.ports:
-            words = _words(einsum, traffic, level, port, port.actions)
-            found[memory.name, port.name] = words / traffic.used[level] / port.words_per_cycle
-    return found
-
-
-def access_energy(architecture: Architecture, traffic: Traffic) -> F64:
-    """Energy of all accesses, pJ, shape (memories, tensors, mappings)."""
-    found = np.zeros_like(traffic.reads)
-    for level, memory in enumerate(architecture.memories):
-        used = traffic.used[level]
-        wide = _wide_accesses(memory, architecture.instances[level], used)
-        for words, energy, action in (
-            (traffic.reads[level], memory.read_pj, "read_pj"),
-            (traffic.fills[level], memory.fill_pj, "fill_pj"),
-            (traffic.updates[level], memory.update_pj, "update_pj"),
-        ):
-            if energy is None and not words.any():
-                continue
-            # An instance makes whole accesses: its last block may be partly used.
-            accesses = np.ceil(words / used / memory.block_words)
-            found[level] += accesses * (_known(energy, memory.name, action) * wide)
-    return found
-
-
-def fitting(architecture: Architecture, traffic: Traffic) -> NDArray[np.bool_]:
-    """Whether the tiles of all tensors fit every memory together."""
-    found: NDArray[np.bool_] = np.ones(len(traffic), dtype=bool)
-    for level, memory in enumerate(architecture.memories):
-        if memory.capacity_words is not None:
-            found &= traffic.tiles[level].sum(axis=0) <= memory.usable_words
-    return found
-
-
 def _wide_accesses(memory: Memory, instances: int, used: F64) -> F64:
     """Accesses that all instances make together for one access of each.
 
@@ -180,41 +192,188 @@ def _wide_accesses(memory: Memory, instances: int, used: F64) -> F64:
     return used if memory.cluster == 1 else np.minimum(used, instances / memory.cluster)
 
 
-def _words(
-    einsum: Einsum, traffic: Traffic, level: int, port: Port, actions: tuple[Action, ...]
-) -> F64:
-    total = np.zeros(len(traffic))
-    for tensor, name in enumerate(einsum.names):
-        if port.tensors and name not in port.tensors:
-            continue
-        for action in actions:
-            counts = {"read": traffic.reads, "fill": traffic.fills, "update": traffic.updates}
-            total = total + counts[action][level, tensor]
-    return total
+_FIELDS: tuple[tuple[Action, str], ...] = (
+    ("read", "reads"), ("fill", "fills"), ("update", "updates"),
+)  # fmt: skip
 
 
-def _exposed(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F64:
-    """Fills and drains of memories that cannot overlap them, and the ramps of the others.
+@final
+class _Moved:
+    """Words that one instance of a memory moves, and what that takes."""
 
-    A ramp is the first tile's way in, through the slowest port that fills use.
-    """
-    total = np.zeros(len(traffic))
-    for level, memory in enumerate(architecture.memories):
-        if level == 0:
-            continue
-        for port in memory.ports:
-            if "fill" not in port.actions:
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, traffic: Traffic,
+        zeros: SparseTraffic | None,
+    ) -> None:  # fmt: skip
+        self.einsum = einsum
+        self.arch = architecture
+        self.traffic = traffic
+        self.zeros = zeros
+        self.unknown: dict[str, None] = {}
+
+    def accesses(self, level: int, t: int, name: str) -> F64:
+        """Words that really move."""
+        if self.zeros is None:
+            found: F64 = getattr(self.traffic, name)[level, t] / self.traffic.used[level]
+            return found
+        actual: F64 = getattr(self.zeros, name).actual[level, t]
+        return actual
+
+    def timed(self, level: int, t: int, name: str) -> F64:
+        """Words that take their time: also those that are gated, and what describes them."""
+        found = self.accesses(level, t, name)
+        if self.zeros is None:
+            return found
+        gated: F64 = getattr(self.zeros, name).gated[level, t]
+        return found + gated + self.described(level, t, name)
+
+    def described(self, level: int, t: int, name: str) -> F64:
+        """Metadata, in words of the memory's values."""
+        memory = self.arch.memories[level]
+        formatted = None if self.zeros is None else self.zeros.formats.get((level, t))
+        if formatted is None:
+            return np.zeros(len(self.traffic))
+        bits = memory.word_bits if memory.metadata is None else memory.metadata.word_bits
+        return formatted.total(name) * (bits / memory.word_bits)
+
+    def words(self, level: int, port: Port, actions: tuple[Action, ...]) -> F64:
+        """What goes through a port."""
+        total = np.zeros(len(self.traffic))
+        for t, tensor in enumerate(self.einsum.names):
+            if port.tensors and tensor not in port.tensors:
                 continue
-            if memory.exposes_fills:
-                words = _words(einsum, traffic, level, port, ("fill",))
-                total = total + words / traffic.used[level] / port.words_per_cycle
-            elif architecture.ramps:
-                tiles = np.zeros(len(traffic))
-                for tensor, name in enumerate(einsum.names):
-                    if not port.tensors or name in port.tensors:
-                        tiles = tiles + traffic.tiles[level, tensor]
-                total = total + tiles / port.words_per_cycle
-    return total
+            for action in actions:
+                total = total + self.timed(level, t, dict(_FIELDS)[action])
+        return total
+
+    def port_cycles(self) -> dict[tuple[str, str], F64]:
+        """Cycles that each port needs for what goes through it, per instance that works."""
+        return {
+            (memory.name, port.name): self.words(level, port, port.actions) / port.words_per_cycle
+            for level, memory in enumerate(self.arch.memories)
+            for port in memory.ports
+        }
+
+    def exposed_cycles(self) -> F64:
+        """Fills and drains of memories that cannot overlap them, and the ramps of the others.
+
+        A ramp is the first tile's way in, through the slowest port that fills use.
+        """
+        total = np.zeros(len(self.traffic))
+        for level, memory in enumerate(self.arch.memories):
+            if level == 0:
+                continue
+            for port in memory.ports:
+                if "fill" not in port.actions:
+                    continue
+                if memory.exposes_fills:
+                    total = total + self.words(level, port, ("fill",)) / port.words_per_cycle
+                elif self.arch.ramps:
+                    tiles = np.zeros(len(self.traffic))
+                    for t, name in enumerate(self.einsum.names):
+                        if not port.tensors or name in port.tensors:
+                            tiles = tiles + self.stored(level, t)
+                    total = total + tiles / port.words_per_cycle
+        return total
+
+    def stored(self, level: int, t: int) -> F64:
+        """Values that an instance holds of a tensor, at most."""
+        held = self.traffic.tiles if self.zeros is None else self.zeros.stored
+        found: F64 = held[level, t]
+        return found
+
+    def access_pj(self) -> F64:
+        """Energy of all accesses, pJ, shape (memories, tensors, mappings)."""
+        found = np.zeros_like(self.traffic.reads)
+        for level, memory in enumerate(self.arch.memories):
+            wide = _wide_accesses(memory, self.arch.instances[level], self.traffic.used[level])
+            for t in range(len(self.einsum.tensors)):
+                for action, name in _FIELDS:
+                    words = self.accesses(level, t, name)
+                    energy = getattr(memory, f"{action}_pj")
+                    if energy is None and not words.any():
+                        continue
+                    if self.zeros is None:
+                        # An instance makes whole accesses: its last block may be partly used.
+                        blocks = np.ceil(words / memory.block_words)
+                    else:
+                        blocks = getattr(self.zeros, name).accesses[level, t]
+                    found[level, t] += blocks * (_known(energy, memory.name, f"{action}_pj") * wide)
+                if self.zeros is not None:
+                    found[level, t] += self.zeros_pj(self.zeros, level, t) * wide
+        return found
+
+    def crossing(self, number: int, place: int) -> F64:
+        """Words through a fan-out: of the dense ones as many as their memory really sends."""
+        total = np.zeros(len(self.traffic))
+        above = sum(isinstance(node, Memory) for node in self.arch.nodes[:place])
+        for t, tensor in enumerate(self.einsum.tensors):
+            name = "updates" if tensor.is_output else "reads"
+            kept = [lv for lv in range(above) if self.traffic.tiles[lv, t].any()]
+            dense = getattr(self.traffic, name)[kept[-1], t] / self.traffic.used[kept[-1]]
+            sent = self.accesses(kept[-1], t, name)
+            part = np.divide(sent, dense, out=np.zeros_like(sent), where=dense > 0)
+            total = total + self.traffic.hops[number, t] * part
+        return total
+
+    def zeros_pj(self, zeros: SparseTraffic, level: int, t: int) -> F64:
+        """Energy of one instance for metadata, recoding and accesses that are gated."""
+        memory = self.arch.memories[level]
+        total = np.zeros(len(self.traffic))
+        for _, name in _FIELDS:
+            gated = getattr(zeros, name).gated[level, t]
+            total = total + np.ceil(gated / memory.block_words) * memory.gated_pj
+        for words, energy, what in (
+            (zeros.expanded[level, t], memory.expand_pj, "expand_pj"),
+            (zeros.compressed[level, t], memory.compress_pj, "compress_pj"),
+        ):
+            if words.any():
+                total = total + words * self.optional(energy, memory.name, what)
+        formatted = zeros.formats.get((level, t))
+        if formatted is not None:
+            for action, name in _FIELDS:
+                total = total + self.metadata_pj(memory, action, getattr(formatted, name))
+        return total
+
+    def metadata_pj(self, memory: Memory, action: Action, ranks: F64) -> F64:
+        """Energy of one instance for metadata, of its own or among the values."""
+        total = np.zeros(len(self.traffic))
+        if not ranks.any():
+            return total
+        store = memory.metadata
+        block = memory.block_words if store is None else store.block_words
+        if store is None:
+            energy = _known(getattr(memory, f"{action}_pj"), memory.name, f"{action}_pj")
+        else:
+            energy = self.optional(
+                getattr(store, f"{action}_pj"), memory.name, f"metadata.{action}_pj"
+            )
+        for kind in range(2):
+            for rank in range(ranks.shape[0]):
+                total = total + np.ceil(ranks[rank, kind] / block) * energy
+        return total
+
+    def optional(self, energy: float | None, name: str, action: str) -> float:
+        """An energy that may be unknown, which the answer then says."""
+        if energy is None:
+            self.unknown[f"{name}.{action}"] = None
+            return 0.0
+        return energy
+
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the tiles of all tensors fit every memory together."""
+        found: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
+        for level, memory in enumerate(self.arch.memories):
+            if self.zeros is None:
+                if memory.capacity_words is not None:
+                    found &= self.traffic.tiles[level].sum(axis=0) <= memory.usable_words
+                continue
+            described = np.zeros(len(self.traffic))
+            for t in range(len(self.einsum.tensors)):
+                if (level, t) in self.zeros.formats:
+                    described = described + self.zeros.formats[level, t].total("stored")
+            found &= holds(memory, self.zeros.stored[level].sum(axis=0), described) >= 0
+        return found
 
 
 def _marches(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F64:
@@ -251,14 +410,21 @@ def _leakage(architecture: Architecture, traffic: Traffic, cycles: F64) -> F64:
     return np.stack(rows)
 
 
-def _hops(architecture: Architecture, traffic: Traffic) -> F64:
+def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> F64:
     """A word that enters a mesh goes half its sides, on average, along each axis."""
     total = np.zeros(len(traffic))
-    fans = [node for node in architecture.nodes if isinstance(node, FanOut)]
-    for number, fan in enumerate(fans):
-        if fan.hop_pj:
-            distance = sum(side / 2 for side in fan.mesh)
-            total = total + traffic.hops[number].sum(axis=0) * distance * fan.hop_pj
+    number = -1
+    for place, fan in enumerate(architecture.nodes):
+        if not isinstance(fan, FanOut):
+            continue
+        number += 1
+        if not fan.hop_pj:
+            continue
+        words = traffic.hops[number].sum(axis=0)
+        if moved.zeros is not None:
+            words = moved.crossing(number, place)
+        distance = sum(side / 2 for side in fan.mesh)
+        total = total + words * distance * fan.hop_pj
     return total
 
 

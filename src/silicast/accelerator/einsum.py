@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
+from silicast.accelerator.density import DENSE, Density
 from silicast.core.errors import SilicastError
 
 Rank = tuple[tuple[str, int], ...]
@@ -31,11 +32,13 @@ class Tensor:
         name: as architectures and constraints name it in ``keeps`` and ``ports``.
         ranks: its indices, each a sum of dimensions.
         is_output: whether it is accumulated into.
+        density: where its values are not zero.
     """
 
     name: str
     ranks: tuple[Rank, ...]
     is_output: bool = False
+    density: Density = DENSE
 
     @cached_property
     def dims(self) -> frozenset[str]:
@@ -52,11 +55,15 @@ class Tensor:
         """Indices that are a sum, or a multiple, of dimensions."""
         return tuple(rank for rank in self.ranks if len(rank) > 1 or rank[0][1] != 1)
 
-    def size(self, extents: Mapping[str, int]) -> int:
-        """Words in the bounding box of the points that a tile of these extents touches."""
-        return math.prod(
+    def shape(self, extents: Mapping[str, int]) -> tuple[int, ...]:
+        """Length of each index over a tile of these extents."""
+        return tuple(
             sum(step * (extents[dim] - 1) for dim, step in rank) + 1 for rank in self.ranks
         )
+
+    def size(self, extents: Mapping[str, int]) -> int:
+        """Words in the bounding box of the points that a tile of these extents touches."""
+        return math.prod(self.shape(extents))
 
 
 @final
@@ -117,6 +124,31 @@ class Einsum:
     def output(self) -> Tensor:
         """The tensor that is accumulated into."""
         return next(tensor for tensor in self.tensors if tensor.is_output)
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether no tensor has a zero that is known of."""
+        return all(tensor.density.is_dense for tensor in self.tensors)
+
+    def with_densities(self, densities: Mapping[str, Density]) -> Einsum:
+        """The same with other densities of some tensors.
+
+        Raises:
+            SilicastError: there is no such tensor.
+
+        >>> from silicast.accelerator.density import Uniform
+        >>> matmul(m=4, n=5, k=6).with_densities({"Inputs": Uniform(0.5)}).is_dense
+        False
+        """
+        for name in densities:
+            self.tensor(name)
+        return replace(
+            self,
+            tensors=tuple(
+                replace(tensor, density=densities.get(tensor.name, tensor.density))
+                for tensor in self.tensors
+            ),
+        )
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name.

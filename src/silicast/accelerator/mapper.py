@@ -23,11 +23,11 @@ from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.core.errors import SilicastError
 
-WIDTHS = (50, 2000, 20_000, 200_000)
+WIDTHS = (50, 500, 5000, 50_000)
 """Partial mappings kept of a slot, one search after the other, until the proof is good enough."""
 
-EFFORT = 500_000
-"""Partial mappings that are tried unless the caller says otherwise: about a second's worth."""
+EFFORT = 10_000
+"""Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
 
 
 @final
@@ -79,7 +79,7 @@ def best_mapping(
         SilicastError: constraints that contradict each other, or no mapping that fits; names the
             memory and the tensors that need most.
     """
-    rules = constraints or Constraints()
+    rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
     patterns = [
         Search(Facts(einsum, architecture, rules, keep, objective))

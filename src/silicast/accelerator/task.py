@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from silicast.accelerator.architecture import Architecture
+import numpy as np
+
+from silicast.accelerator.architecture import Architecture, Memory
 from silicast.accelerator.architecture_file import find_design
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective, cost
+from silicast.accelerator.cost import Cost, Objective, cost, value_of
+from silicast.accelerator.density import density_of
 from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
+from silicast.accelerator.sparse import holds
 from silicast.accelerator.timeloop.files import read_description, read_mapping
 from silicast.core.errors import SilicastError, unknown_name
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
 OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")
+ROOMS, SMALLER = 8, 0.7
+"""Searches for a mapping whose metadata fit, each with so much of the room of the one before."""
 TIMELOOP = "parsed-processed-input.yaml"
 
 
@@ -33,13 +39,16 @@ class Task:
     constraints: Constraints
 
 
-def task_of(design: str, op: str = "", sizes: Sequence[str] = ()) -> Task:
+def task_of(
+    design: str, op: str = "", sizes: Sequence[str] = (), densities: Sequence[str] = ()
+) -> Task:
     """A task as the command line gives it.
 
     Args:
         design: name in the catalog, an architecture file, or a folder of Timeloop's files.
         op: conv2d or matmul; "" = the problem of Timeloop's files.
         sizes: words like ``c=64``.
+        densities: words like ``Weights=0.4``; they go before those of the design.
 
     Raises:
         SilicastError: unknown names, sizes that are missing, or files that cannot be read.
@@ -48,6 +57,7 @@ def task_of(design: str, op: str = "", sizes: Sequence[str] = ()) -> Task:
     if folder.is_dir() or folder.name.endswith(".yaml"):
         found = _described(folder)
         einsum = einsum_of(op, sizes) if op else found.einsum
+        einsum = with_densities(einsum, {}, densities)
         return Task(einsum, found.architecture, found.constraints)
     if not op:
         raise SilicastError(
@@ -55,7 +65,54 @@ def task_of(design: str, op: str = "", sizes: Sequence[str] = ()) -> Task:
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
     chosen = find_design(design)
-    return Task(einsum_of(op, sizes), chosen.architecture, chosen.constraints)
+    einsum = with_densities(einsum_of(op, sizes), chosen.content.density, densities)
+    _check_tensors(chosen.architecture, einsum)
+    return Task(einsum, chosen.architecture, chosen.constraints)
+
+
+def with_densities(
+    einsum: Einsum, known: Mapping[str, str | float], words: Sequence[str] = ()
+) -> Einsum:
+    """An einsum with densities by name.
+
+    Args:
+        known: tensor -> density; those of tensors that are not there are left.
+        words: like ``Weights=0.4``; see :func:`.density_of`.
+
+    Raises:
+        SilicastError: no such tensor, or no density.
+
+    >>> with_densities(einsum_of("matmul", ["m=2", "n=3", "k=4"]), {}, ["Weights=2:4"]).is_dense
+    False
+    """
+    given: dict[str, str | float] = {k: v for k, v in known.items() if k in einsum.names}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise SilicastError(
+                f"expected a tensor and its density, found {word!r}", field="density",
+                hint=f"as in {einsum.names[0]}=0.4",
+            )  # fmt: skip
+        einsum.tensor(name)
+        given[name] = value
+    return einsum.with_densities(
+        {
+            name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
+            for name, value in given.items()
+        }
+    )
+
+
+def _check_tensors(architecture: Architecture, einsum: Einsum) -> None:
+    """Formats and eliminations name tensors of the einsum: a misspelt one would have no effect."""
+    for memory in architecture.memories:
+        named = {(f"{memory.name}.format", each.tensor) for each in memory.formats}
+        for rule in memory.eliminations:
+            named |= {(f"{memory.name}.{rule.kind}", t) for t in (rule.target, *rule.conditions)}
+        for field, tensor in sorted(named):
+            if tensor not in einsum.names:
+                raise SilicastError(f"no tensor {tensor!r}", field=field,
+                                    hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
 
 
 def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
@@ -67,28 +124,51 @@ def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
     >>> einsum_of("matmul", ["m=2", "n=3", "k=4"]).points
     24
     """
+    given: dict[str, int] = {}
+    for text in sizes:
+        name, _, value = text.partition("=")
+        if not value.isdigit():
+            raise SilicastError(
+                f"expected a size like {next(iter(_sizes_of(op)))}=64, found {text!r}",
+                field="sizes", hint=f"{op} has {', '.join(_sizes_of(op))}",
+            )  # fmt: skip
+        given[name] = int(value)
+    return sized(op, given)
+
+
+def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
+    """An einsum by name and sizes.
+
+    Raises:
+        SilicastError: an unknown operation or size, or one that is missing or no whole number.
+
+    >>> sized("matmul", {"m": 2, "n": 3, "k": 4}).points
+    24
+    """
+    known = _sizes_of(op)
+    for name, value in sizes.items():
+        if name not in known:
+            raise SilicastError(
+                f"expected a size like {next(iter(known))}=64, found {name}={value}",
+                field="sizes", hint=f"{op} has {', '.join(known)}",
+            )  # fmt: skip
+        if not isinstance(value, int):
+            raise SilicastError(f"{name} is {value!r}, no whole number", field="sizes")
+    missing = [
+        name for name, parameter in known.items()
+        if parameter.default is inspect.Parameter.empty and name not in sizes
+    ]  # fmt: skip
+    if missing:
+        raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
+    return OPERATIONS[op](**sizes)
+
+
+def _sizes_of(op: str) -> Mapping[str, inspect.Parameter]:
     if op not in OPERATIONS:
         raise unknown_name(
             f"unknown operation {op!r}", "op", f"there are {', '.join(OPERATIONS)}"
         )  # fmt: skip
-    make = OPERATIONS[op]
-    known = inspect.signature(make).parameters
-    given: dict[str, Any] = {}
-    for text in sizes:
-        name, _, value = text.partition("=")
-        if name not in known or not value.isdigit():
-            raise SilicastError(
-                f"expected a size like {next(iter(known))}=64, found {text!r}", field="sizes",
-                hint=f"{op} has {', '.join(known)}",
-            )  # fmt: skip
-        given[name] = int(value)
-    missing = [
-        name for name, parameter in known.items()
-        if parameter.default is inspect.Parameter.empty and name not in given
-    ]  # fmt: skip
-    if missing:
-        raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
-    return make(**given)
+    return inspect.signature(OPERATIONS[op]).parameters
 
 
 def mapped(task: Task, objective: str = "energy", effort: int = EFFORT) -> Mapped:
@@ -99,12 +179,59 @@ def mapped(task: Task, objective: str = "energy", effort: int = EFFORT) -> Mappe
     """
     for known in OBJECTIVES:
         if objective == known:
+            if task.architecture.knows_zeros:
+                return _mapped_zeros(task, known, effort)
             return best_mapping(
                 task.einsum, task.architecture, task.constraints, objective=known, effort=effort
             )
     raise unknown_name(
         f"unknown objective {objective!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
     )
+
+
+def dense_twin(architecture: Architecture, rooms: Mapping[str, float]) -> Architecture:
+    """The same design, which keeps and moves all zeros.
+
+    Args:
+        rooms: memory -> share of its capacity that tiles may fill, zeros among them.
+    """
+
+    def plain(memory: Memory) -> Memory:
+        words = memory.capacity_words
+        if words is not None:
+            words = words * rooms.get(memory.name, 1.0)
+        return replace(memory, formats=(), eliminations=(), capacity_words=words)
+
+    nodes = tuple(plain(node) if isinstance(node, Memory) else node for node in architecture.nodes)
+    return replace(
+        architecture, nodes=nodes, compute=replace(architecture.compute, on_zero="multiply")
+    )
+
+
+def _mapped_zeros(task: Task, objective: Objective, effort: int) -> Mapped:
+    """A mapping that was searched with all zeros, at the cost that it has without them.
+
+    Where what describes its tiles does not fit, tiles are searched that leave more room.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    rooms: dict[str, float] = {}
+    for _ in range(ROOMS):
+        twin = dense_twin(task.architecture, rooms)
+        found = best_mapping(
+            task.einsum, twin, task.constraints, objective=objective, effort=effort
+        )
+        batch = MappingBatch.of(found.nest, task.einsum, task.architecture)
+        result = cost(task.einsum, task.architecture, batch)
+        if result.fits[0]:
+            # Of mappings that leave zeros out nothing is proven.
+            value = float(value_of(result, objective)[0])
+            return replace(found, cost=result, value=value, bound=0.0, complete=False)
+        for level, memory in enumerate(task.architecture.memories):
+            if _overflow_of_zeros(result, level) is not None:
+                rooms[memory.name] = rooms.get(memory.name, 1.0) * SMALLER
+    raise overflow(result)
 
 
 def given_mapping(folder: str) -> tuple[LoopNest, Cost]:
@@ -128,6 +255,11 @@ def given_mapping(folder: str) -> tuple[LoopNest, Cost]:
 def overflow(found: Cost) -> SilicastError:
     """The memory that a given mapping overflows, and by how much."""
     for level, memory in enumerate(found.architecture.memories):
+        if found.zeros is not None:
+            error = _overflow_of_zeros(found, level)
+            if error is not None:
+                return error
+            continue
         needed = float(found.traffic.tiles[level, :, 0].sum())
         if needed > memory.usable_words:
             largest = int(found.traffic.tiles[level, :, 0].argmax())
@@ -138,6 +270,26 @@ def overflow(found: Cost) -> SilicastError:
                 f"{found.traffic.tiles[level, largest, 0]:g} words, further out",
             )  # fmt: skip
     return SilicastError("it fits", kind="internal")
+
+
+def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
+    memory, zeros = found.architecture.memories[level], found.zeros
+    assert zeros is not None
+    values = float(zeros.stored[level, :, 0].sum())
+    metadata = sum(
+        float(each.total("stored")[0]) for (at, _), each in zeros.formats.items() if at == level
+    )
+    if float(holds(memory, np.array(values), np.array(metadata))) >= 0:
+        return None
+    store = memory.metadata
+    room = f"{memory.usable_words:g} words are there"
+    if store is not None and store.capacity_words is not None:
+        room += f", and {store.capacity_words / memory.buffers:g} for metadata"
+    return SilicastError(
+        f"its tiles need up to {values:g} words, and {metadata:g} of metadata; {room}",
+        kind="unsupported", field=memory.name,
+        hint="move a loop further out, or keep the tensor in another format",
+    )  # fmt: skip
 
 
 def _described(path: Path) -> Any:

@@ -29,7 +29,6 @@ class BatchFlags:
 
     Attributes:
         model: catalog name, or path to a Hugging Face config.json.
-        device: catalog name, or path to a device file.
         batch: requests of the batch, all prefilled at once.
         input_len: prompt tokens of each request.
         output_len: tokens generated for each request.
@@ -40,7 +39,6 @@ class BatchFlags:
     """
 
     model: str
-    device: str
     batch: int = 1
     input_len: int = 1024
     output_len: int = 128
@@ -75,16 +73,10 @@ class Degrees:
         return {name: degree for name, degree in degrees.items() if degree is not None}
 
 
-def inference_scenario(
-    asked: BatchFlags, parallel: dict[str, int], device: str = ""
-) -> dict[str, Any]:
-    """The scenario that a static batch's flags stand for; what was left out stays left out.
-
-    Args:
-        device: instead of the flags' own.
-    """
+def inference_scenario(asked: BatchFlags, parallel: dict[str, int], device: str) -> dict[str, Any]:
+    """The scenario that a static batch's flags stand for; what was left out stays left out."""
     scenario: dict[str, Any] = {
-        "format": 1, "task": "inference", "model": asked.model, "device": device or asked.device,
+        "format": 1, "task": "inference", "model": asked.model, "device": device,
         "workload": {
             "batch": asked.batch, "input_len": asked.input_len, "output_len": asked.output_len,
         },

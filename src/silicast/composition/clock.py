@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from silicast.composition.machine import Machine
-from silicast.kernels.energy import energies
+from silicast.kernels.energy import most_w, waiting_w
 from silicast.kernels.power import MIN_CLOCK_SHARE, board, clock_share
-from silicast.workload.op import Variant
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
@@ -57,5 +56,5 @@ def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:
         seconds: what the work takes, waiting included.
         kernels_j: what its kernels take beyond what the board draws while it waits.
     """
-    own = energies(machine.limited_device, "gemm", Variant(_ANY))
-    return min(own.static_w + kernels_j / seconds, own.limit_w)
+    device = machine.limited_device
+    return min(waiting_w(device) + kernels_j / seconds, most_w(device))

@@ -22,6 +22,7 @@ import numpy as np
 
 from silicast.composition.breakdown import Breakdown
 from silicast.composition.deployment import Deployment
+from silicast.composition.energy import WorkEnergy, work_energy
 from silicast.composition.states import BatchStates
 from silicast.composition.step import StepModel, StepTimes, step_model
 from silicast.core.numerics import I64
@@ -37,12 +38,51 @@ class ClosedLoop:
         decode: a step that only decodes.
         stretch_s: what one prompt adds to the steps of the others.
         tpot_s: time per output token after the first.
+        first_s: from a request to its first token, where it need not wait for another one.
+        tokens_per_s: output tokens of all clients.
+        steps: of :attr:`deployment`: one that only decodes, then those that a prompt takes.
     """
 
     clients: int
     decode: Prediction
     stretch_s: float
     tpot_s: Quantity
+    first_s: Quantity
+    tokens_per_s: Quantity
+    deployment: Deployment
+    output: int
+    steps: tuple[StepTimes, ...]
+
+    def prompt_wait_s(self) -> float:
+        """What a prompt waits in the mean for those before it, if they come at random times: the
+        queue of one server whose work always takes as long (Pollaczek and Khinchine, M/D/1), and at
+        most all other prompts.
+        """
+        each_s = max(self.first_s.estimate - self.decode.seconds, 0.0)
+        busy = min(self.tokens_per_s.estimate / self.output * each_s, 1.0)
+        most_s = (self.clients - 1) * each_s
+        return most_s if busy >= 1.0 else min(busy * each_s / (2.0 * (1.0 - busy)), most_s)
+
+    def kernels_j(self) -> float:
+        """What the kernels of one device of every stage take for an output token, beyond what it
+        draws while it waits, joules.
+
+        While a request lives, every step decodes once for it, and each client's prompt comes in
+        once.
+        """
+        model = step_model(self.deployment)
+        decode, *mixed = (float(model.kernels_j(each)[0]) for each in self.steps)
+        beside = decode if self.deployment.policy.mixes_prefill else 0.0
+        prompt = sum(max(each - beside, 0.0) for each in mixed)
+        return decode / self.clients + prompt / self.output
+
+    def energy(self) -> WorkEnergy | None:
+        """Of an output token, all devices together, and the power of one while it works; None where
+        power is not modelled.
+        """
+        each_s, devices = 1.0 / self.tokens_per_s.estimate, self.deployment.plan.gpus
+        time_s = Quantity(each_s, 1.0 / self.tokens_per_s.p95, 1.0 / self.tokens_per_s.p05)
+        return work_energy(self.deployment.machine, time_s, self.kernels_j(), devices)
 
 
 def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) -> ClosedLoop:
@@ -65,20 +105,27 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
     found = Breakdown(model, times, np.ones(1))
     decode = found.prediction(found.part("decode_step"))
     step_s = float(times.total_s[0])
-    stretch_s = 0.0
-    if clients > 1:
-        stretch_s = _stretch_s(deployment, prompt, cached[1:], clients - own, step_s)
-    first_s = stretch_s + step_s
+    mixed = _with_prompt(deployment, prompt, cached[1:], clients - own)
+    mixes = deployment.policy.mixes_prefill
+    prompt_s = sum(max(float(each.total_s[0]) - mixes * step_s, 0.0) for each in mixed)
+    stretch_s = prompt_s if clients > 1 else 0.0
+    first_s = prompt_s + step_s
     decoded_s = (output - 1) * step_s
     share = decoded_s / (first_s + decoded_s)
     tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
-    return ClosedLoop(clients, decode, stretch_s, decode.latency_s.times(tpot_s / decode.seconds))
+    scaled = decode.latency_s.times(1.0 / decode.seconds)
+    rate = clients * output / (first_s + (output - 1) * tpot_s)
+    return ClosedLoop(
+        clients, decode, stretch_s, scaled.times(tpot_s), scaled.times(first_s),
+        Quantity(rate, rate / scaled.p95, rate / scaled.p05), deployment, output, (times, *mixed),
+    )  # fmt: skip
 
 
-def _stretch_s(
-    deployment: Deployment, prompt: int, others: I64, elsewhere: int, step_s: float
-) -> float:
-    """What one prompt costs the sequences that are decoded meanwhile.
+def _with_prompt(
+    deployment: Deployment, prompt: int, others: I64, elsewhere: int
+) -> list[StepTimes]:
+    """The steps that one prompt takes: beside the sequences that are decoded, or alone where the
+    engine does not mix.
 
     Args:
         others: cached tokens of the sequences beside it.
@@ -86,15 +133,14 @@ def _stretch_s(
     """
     model, policy = step_model(deployment), deployment.policy
     if not policy.mixes_prefill:
-        return float(_held(model, _state(((prompt, prompt),), others[:0], 0)).total_s[0])
+        return [_held(model, _state(((prompt, prompt),), others[:0], 0))]
     # decoding sequences take their share of a step's tokens
     room = max((policy.chunk_tokens or prompt) - len(others), 1)
-    total = 0.0
+    found = []
     for start in range(0, prompt, room):
         new = min(room, prompt - start)
-        mixed = _held(model, _state(((new, start + new),), others, elsewhere))
-        total += max(float(mixed.total_s[0]) - step_s, 0.0)
-    return total
+        found.append(_held(model, _state(((new, start + new),), others, elsewhere)))
+    return found
 
 
 def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -1) -> BatchStates:

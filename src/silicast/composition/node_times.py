@@ -15,7 +15,7 @@ from silicast.composition.stage_graph import StageGraph
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
-from silicast.kernels.energy import energies, kernel_energy
+from silicast.kernels.energy import above_static_j
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import drawn
@@ -105,11 +105,8 @@ class Call:
         """
         if not isinstance(self.times, KernelTimes) or self.batch is None:
             return None
-        found = kernel_energy(self.times, self.batch, device)
-        if found is None:
-            return None
-        static = energies(device, self.batch.family, self.batch.variant).static_w
-        return self.spread(found.estimate_j - static * self.times.estimate_s)
+        found = above_static_j(self.times, self.batch, device)
+        return None if found is None else self.spread(found)
 
     @cached_property
     def bound_by(self) -> list[str]:

@@ -41,6 +41,7 @@ class StaticBatch:
         decode_step: the median step; None where nothing is decoded.
         clock_hz: the clock held in prefill and in decode.
         steps: the evaluated steps of prefill and decode.
+        weights: how many decode steps each evaluated one stands for; empty = nothing is decoded.
     """
 
     prefill: Prediction
@@ -49,6 +50,18 @@ class StaticBatch:
     memory: MemoryUse
     clock_hz: tuple[float, float]
     steps: tuple[BatchSteps, BatchSteps]
+    weights: F64
+
+    def kernels_j(self) -> float:
+        """What the kernels of one device of every stage take beyond what it draws while it waits,
+        joules.
+        """
+        first, rest = self.steps
+        found = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
+        if len(self.weights):
+            each = rest.kernels_j(rest.rows, rest.rows[len(self.weights) // 2])
+            found += float(each @ self.weights)
+        return found
 
     @property
     def memory_gb(self) -> Quantity:
@@ -89,7 +102,7 @@ def predict_static_batch(
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
         clocks, evaluated = (prefill_hz, prefill_hz), (prefill_steps, decode_steps)
-        return StaticBatch(first, None, alone, memory, clocks, evaluated)
+        return StaticBatch(first, None, alone, memory, clocks, evaluated, np.zeros(0))
     _, weights = decode_knots(output_len - 1)
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
@@ -106,7 +119,8 @@ def predict_static_batch(
         warnings=said_by(longer, first, rest),
     )
     evaluated = (prefill_steps, decode_steps)
-    return StaticBatch(first, step, total, memory, (prefill_hz, decode_hz), evaluated)
+    clocks = (prefill_hz, decode_hz)
+    return StaticBatch(first, step, total, memory, clocks, evaluated, weights)
 
 
 def batch_memory(
@@ -146,6 +160,10 @@ class BatchSteps:
         if hz not in self._held:
             self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)
         return self._held[hz]
+
+    def kernels_j(self, rows: I64, typical: int) -> F64:
+        """Of some of its rows, :meth:`~.step.StepModel.kernels_j`."""
+        return self.model.kernels_j(self.times(int(typical)))[rows]
 
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError, over_limit, unmodelled
 from silicast.core.naming import NameIndex, normalise
+from silicast.core.providers import provided_files, reader_of
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import decode
 from silicast.hardware.index import DEVICES, Entry, device_files, device_names
@@ -32,6 +33,8 @@ def find_device(name: str) -> Device:
     names = device_names()
     if name in names and normalise(name) not in _own_names():
         return _catalog_device(names.get(name), names.canonical(name))
+    if (design := _provided(name)) is not None:
+        return design
     own = device_index()  # files that the index does not hold: a user's own, or a new one
     if name in own:
         return own.get(name)
@@ -61,6 +64,9 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
     ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
     """
+    if (provider := reader_of(data)) is not None:
+        found: Device = provider.read()(data, file)
+        return found
     stated = _described(data, file)
     names = device_names()
     if stated.name not in names or names.get(stated.name).missing:
@@ -176,6 +182,15 @@ def _own_names() -> frozenset[str]:
         aliases = table.get("aliases")
         found += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
     return frozenset(normalise(name) for name in found if isinstance(name, str))
+
+
+@cache
+def _provided(name: str) -> Device | None:
+    """A device of the catalog that an execution model reads itself (a design), or None."""
+    for known, (_, path) in provided_files().items():
+        if normalise(known) == normalise(name):
+            return load_device_file(Path(path))
+    return None
 
 
 @cache

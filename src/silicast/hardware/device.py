@@ -7,6 +7,7 @@ key names and are converted once, by :mod:`silicast.hardware.catalog`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -78,6 +79,13 @@ class ComputeLevel:
     pipes: Mapping[str, Pipe] = field(default_factory=dict)
     children: tuple[ComputeLevel, ...] = ()
     array: MatrixArray | None = None
+
+
+def _facts(level: ComputeLevel) -> tuple[object, ...]:
+    """What distinguishes a compute level, in values that hash."""
+    pipes = tuple((name, tuple(pipe.rate.items())) for name, pipe in level.pipes.items())
+    below = tuple(_facts(child) for child in level.children)
+    return level.name, level.count, level.array, pipes, below
 
 
 @final
@@ -195,6 +203,39 @@ class Link:
     peer_access: bool = True
 
 
+@dataclass(frozen=True)
+class Structure(ABC):
+    """What kernel models of an execution model know of a device beyond its units and memories:
+    ports, banks, word widths, energies of actions. Compares and hashes by :attr:`key`.
+
+    Attributes:
+        key: hash of all that it says.
+    """
+
+    key: str
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and other.key == self.key
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What it is, in one line."""
+
+    @property
+    @abstractmethod
+    def states_energy(self) -> bool:
+        """Whether the energy of every action is stated."""
+
+    @property
+    @abstractmethod
+    def energy_log_sd(self) -> float:
+        """Error of energies."""
+
+
 @final
 @dataclass(frozen=True)
 class Device:
@@ -219,6 +260,7 @@ class Device:
         unknowns: dotted paths of numbers that nobody has published: what stands there is derived
             from a relative or from other figures, and predictions are the less certain for it.
         differs: where its table carries the name of a board of the catalog, in what it differs.
+        structure: of a device whose kernels are mapped onto it, in place of a library's.
     """
 
     name: str
@@ -241,13 +283,16 @@ class Device:
     sources: Mapping[str, str] = field(default_factory=dict)
     unknowns: tuple[str, ...] = ()
     differs: tuple[str, ...] = ()
+    structure: Structure | None = None
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.architecture, self.clocks, self.power_cap_w, self.power_state))
+        inside = _facts(self.compute), tuple(self.memory.items()), tuple(self.links.items())
+        state = self.clocks, self.power_cap_w, self.power_state
+        return hash((self.name, self.architecture, *state, inside, self.structure))
 
     @cached_property
     def core(self) -> ComputeLevel:

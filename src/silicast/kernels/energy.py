@@ -116,6 +116,9 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     Power and time err together: a kernel that takes longer than expected draws less power for the
     same work, unless the board is at its limit.
     """
+    counted = times.analysis.energy_j
+    if counted is not None:
+        return _counted(counted, times, device)
     if not applies_to(device):
         return None
     own = energies(device, batch.family, batch.variant)
@@ -123,6 +126,66 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     seconds = (times.estimate_s, times.p05_s, times.p95_s)
     estimate, p05, p95, power = _interval(own, work, seconds, device)
     return KernelEnergy(estimate, p05, p95, power, own.measured)
+
+
+def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
+    """Joules of kernels beyond what the board draws while it waits, shape (n,), without the
+    interval of :func:`kernel_energy`; None where there is no power model.
+    """
+    counted = times.analysis.energy_j
+    if counted is not None:
+        above: F64 = counted - waiting_w(device) * times.estimate_s
+        return above
+    if not applies_to(device):
+        return None
+    own, seconds = energies(device, batch.family, batch.variant), times.estimate_s
+    work = actions(times.analysis, batch.variant, device)
+    power = xp.minimum(free_power(own, work, seconds, device), own.limit_w)
+    found: F64 = power * seconds - own.static_w * seconds
+    return found
+
+
+def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
+    """Energy that the model counted action by action, of a device whose file says what each takes;
+    not above what its power limit leaves.
+    """
+    spread = math.exp(Z90 * times.analysis.energy_log_sd)
+    limit = math.inf if device.power_cap_w is None else device.power_cap_w
+    estimate = xp.minimum(joules, limit * times.estimate_s)
+    high = xp.maximum(xp.minimum(estimate * spread, limit * times.p95_s), estimate)
+    return KernelEnergy(
+        estimate, estimate / spread, high, estimate / times.estimate_s, measured=True
+    )
+
+
+def states_energy(device: Device) -> bool:
+    """Whether energy can be answered: by a power model, or because the device's file states it."""
+    return applies_to(device) or (device.structure is not None and device.structure.states_energy)
+
+
+def waiting_w(device: Device) -> float:
+    """What a device draws while it waits, watts."""
+    if device.structure is not None:
+        return device.idle_power_w or 0.0
+    return energies(device, "gemm", Variant("fp32")).static_w
+
+
+def most_w(device: Device) -> float:
+    """What a device draws at most, watts; infinite where nothing limits it."""
+    if device.structure is not None:
+        return math.inf if device.power_cap_w is None else device.power_cap_w
+    return energies(device, "gemm", Variant("fp32")).limit_w
+
+
+def model_log_sd(device: Device) -> float:
+    """Error of energies of whole runs; more where no kernel's power was measured."""
+    if device.structure is not None:
+        return device.structure.energy_log_sd
+    physics = load_physics(PHYSICS)
+    c = physics.constants(device.architecture)
+    if physics.is_measured(device.architecture):
+        return c["log_sd"]
+    return max(c["log_sd"], c["unmeasured_log_sd"])
 
 
 def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:

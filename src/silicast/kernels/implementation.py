@@ -20,6 +20,7 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
+from silicast.core.providers import providers
 from silicast.hardware.device import Device
 from silicast.kernels import power
 from silicast.kernels.formats import with_format
@@ -111,6 +112,8 @@ class Analysis(Struct, frozen=True):
             none; called where people read it.
         warnings: what a reader must know of how parts of it were modelled.
         independent_log_sd: log sd of the error that is not shared, per row.
+        energy_j: of one call, by the actions that the model counts; None = it does not.
+        energy_log_sd: error of that energy, all rows alike.
     """
 
     time_s: F64
@@ -121,6 +124,8 @@ class Analysis(Struct, frozen=True):
     independent_log_sd: F64
     choice: Callable[[], Sequence[str]] = tuple
     warnings: tuple[str, ...] = ()
+    energy_j: F64 | None = None
+    energy_log_sd: float = 0.0
 
 
 @final
@@ -511,8 +516,6 @@ MODULES = {
     "mamba2": "recurrent_mixer", "rmsnorm_chain": "norm_chains", "silu_mul_chain": "gated_chains",
 }  # fmt: skip
 """Families that share a module with others."""
-EXECUTION_MODELS = ("systolic", "vector_cpu")
-"""Packages of this package that hold models of families for other devices than SIMT ones."""
 
 _REGISTRY: dict[tuple[str, str], Implementation] = {}
 _ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
@@ -542,7 +545,7 @@ def register_adapter(
 def families(execution_model: str = "simt") -> tuple[str, ...]:
     """Names of all op families with a model for ``execution_model``, sorted."""
     models = {execution_model}
-    if execution_model == "simt" or execution_model in EXECUTION_MODELS:
+    if execution_model == "simt" or execution_model in providers():
         models.add("simt")
     shipped = FAMILIES if "simt" in models else ()
     return tuple(sorted({*shipped, *(family for family, model in _REGISTRY if model in models)}))
@@ -563,11 +566,14 @@ def implementation_for(family: str, execution_model: str) -> Implementation | No
 
 
 def _load(family: str, execution_model: str) -> None:
-    """Imports what may register a model: the family's module, or an execution model's package."""
-    if execution_model in EXECUTION_MODELS:
-        import_module(f"silicast.kernels.{execution_model}")
-    elif execution_model == "simt" and family in FAMILIES:
-        import_module(f"silicast.kernels.{MODULES.get(family, family)}")
+    """Imports what may register a model: the family's module, or what models an execution
+    model, in this package or above it (:mod:`silicast.core.providers`).
+    """
+    if execution_model == "simt":
+        if family in FAMILIES:
+            import_module(f"silicast.kernels.{MODULES.get(family, family)}")
+    elif execution_model in providers():
+        import_module(providers()[execution_model].kernels)
 
 
 def positive(values: F64 | I64) -> F64:

@@ -119,7 +119,7 @@ def knowledge_errors(device: Device, family: str = "", compute: str = "") -> Map
         found[f"specification:{device.name}"] = math.sqrt(variance)
     software = constants.get(f"{family}.software_log_sd", constants["software_log_sd"])
     software = constants.get(f"{family}.{compute}.software_log_sd", software)
-    if software > 0.0:
+    if software > 0.0 and device.structure is None:  # a design has no libraries yet
         found[f"software:{device.architecture}"] = software
     return found
 

@@ -73,6 +73,28 @@ class Work:
 
 @final
 @dataclass(frozen=True)
+class Energies:
+    """Joules of the actions of streams, of devices whose file states them.
+
+    Attributes:
+        operation_j, simple_j, special_j: of an operation of the matrix units, of the vector units,
+            and of a transcendental.
+        main_byte_j, chip_byte_j: of a byte of main and of on-chip memory.
+        static_w: drawn all the time.
+        log_sd: error of their sum.
+    """
+
+    operation_j: float
+    simple_j: float
+    special_j: float
+    main_byte_j: float
+    chip_byte_j: float
+    static_w: float
+    log_sd: float
+
+
+@final
+@dataclass(frozen=True)
 class Rates:
     """A device's units as kernels of one group reach them; SI units.
 
@@ -89,6 +111,7 @@ class Rates:
             on-chip memory, at ``chip_per_s``.
         fresh_from_bytes: results of libraries that allocate them are from this size on given new
             memory in every call, at fresh_s_per_byte for the operating system to map and clear it.
+        energies: of their actions; None = not stated.
         thread_bytes: operands and results that a further unit is woken for, 0 = all always run;
             fork_s: for waking them and waiting for the last.
     """
@@ -114,6 +137,7 @@ class Rates:
     fresh_s_per_byte: float = 0.0
     thread_bytes: float = 0.0
     fork_s: float = 0.0
+    energies: Energies | None = None
 
     @staticmethod
     def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
@@ -232,7 +256,18 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
             "resident": stays,
         },
         independent_log_sd=xp.full_like(total, rates.independent_log_sd),
+        energy_j=_joules(work, dram_bytes, time_s, rates.energies),
+        energy_log_sd=0.0 if rates.energies is None else rates.energies.log_sd,
     )
+
+
+def _joules(work: Work, dram_bytes: F64, time_s: F64, own: Energies | None) -> F64 | None:
+    """Energy of the actions that were counted."""
+    if own is None:
+        return None
+    found: F64 = work.matrix_ops * own.operation_j + work.vector_ops * own.simple_j
+    found = found + work.special_ops * own.special_j + dram_bytes * own.main_byte_j
+    return found + work.moved_bytes * own.chip_byte_j + time_s * own.static_w
 
 
 def _awake(work: Work, total: F64, rates: Rates) -> F64:
@@ -299,6 +334,11 @@ class RooflineKernel(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`."""
         c = load_physics(self.group).constants(device.architecture)
+        if device.structure is not None:  # nobody has built it: no constants are of it
+            return {
+                f"unbuilt:{device.name}": c["unbuilt_log_sd"],
+                f"family:{self.family}": c["family_log_sd"],
+            }
         known = self.is_measured(variant, device)
         return {
             f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],

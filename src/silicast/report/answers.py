@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -31,13 +31,13 @@ Answer = Mapping[str, Any]
 
 LABELS = {
     "prefill_ms": "prefill (first token)", "decode_step_ms": "each further token",
-    "total_ms": "whole batch", "memory_gb": "memory a device",
+    "total_ms": "whole batch", "memory_gb": "memory a device", "energy_j": "energy in all",
+    "power_w": "power a device", "energy_per_output_token_j": "energy an output token",
+    "energy_per_sequence_j": "energy a sequence",
+    "cost_per_million_output_tokens": "cost of a million output tokens",
+    "cost_per_million_sequences": "cost of a million sequences",
 }  # fmt: skip
 """Metrics whose name alone says too little; others are shown as they are called."""
-
-SHORT_LABELS = {
-    "prefill_ms": "prefill", "decode_step_ms": "token", "total_ms": "batch", "memory_gb": "memory",
-}  # fmt: skip
 
 TIER_WORDS = {
     "bound": "physical limit only",
@@ -97,7 +97,7 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     elif scenario.get("task") == "capacity":
         parts += capacity_parts(answer)
     else:
-        parts += [metrics_table(with_throughput(scenario, answer)), Text("")]
+        parts += [metrics_table(shown_metrics(answer)), Text("")]
     parts += [Text(line) for line in notes(answer)]
     parts += [Text(f"warning: {line}", "yellow") for line in answer["warnings"]]
     return Group(*parts)
@@ -125,25 +125,15 @@ def _setup(setup: Mapping[str, Any]) -> str:
     return f"{setup['model']} in {setup['format']}, {devices}, {setup['engine']}"
 
 
-def with_throughput(scenario: Mapping[str, Any], answer: Answer) -> Answer:
-    """The answer with the output tokens a second that its total time means, for a static batch."""
-    workload, total = scenario.get("workload"), answer["metrics"].get("total_ms")
-    if not isinstance(workload, Mapping) or total is None or not total["p05"]:
-        return answer
-    lengths = workload.get("input_lens")
-    batch = len(lengths) if isinstance(lengths, list | tuple) else workload.get("batch", 1)
-    milliseconds = 1e3 * int(batch) * int(workload["output_len"])
-    rate = {
-        "estimate": milliseconds / total["estimate"],
-        "p05": milliseconds / total["p95"],
-        "p95": milliseconds / total["p05"],
+def shown_metrics(answer: Answer) -> Answer:
+    """The answer without what says nothing beside another metric: of one device, a share of it."""
+    metrics = answer["metrics"]
+    shown = {
+        name: quantity
+        for name, quantity in metrics.items()
+        if not name.endswith("_per_gpu") or metrics.get(name.removesuffix("_per_gpu")) != quantity
     }
-    metrics = dict(answer["metrics"])
-    memory = metrics.pop("memory_gb", None)
-    metrics["output_tokens_per_s"] = rate
-    if memory is not None:
-        metrics["memory_gb"] = memory
-    return {**answer, "metrics": metrics}
+    return {**answer, "metrics": shown}
 
 
 def metrics_table(answer: Answer) -> RenderableType:
@@ -166,7 +156,7 @@ def label(metric: str) -> str:
 def notes(answer: Answer) -> list[str]:
     """What bounds the answer and how much is known, a line each."""
     why = answer["why"]
-    lines = [line for line in (memory_line(why), coverage_line(why)) if line]
+    lines = [line for line in (memory_line(why), room_line(why), coverage_line(why)) if line]
     if has_parts(why):
         named = [find_part(why, name) for name in ("prefill", "decode")]
         lines += [verdict(node) for node in named if node is not None] or [verdict(why)]
@@ -263,6 +253,22 @@ def memory_line(why: Mapping[str, Any]) -> str:
     return f"memory {fits} {rounded(float(memory['usable']))} GB usable: {held}"
 
 
+def room_line(why: Mapping[str, Any]) -> str:
+    """What more would fit.
+
+    >>> room_line({"room": {"batch": 384, "concurrency": 382, "concurrency_limited_by": "kv_cache",
+    ...                     "context_tokens": 131072}})
+    'room for a batch of 384, 382 requests at once (KV cache), 131,072 tokens of context alone'
+    """
+    room = why.get("room")
+    if not isinstance(room, Mapping):
+        return ""
+    batch = f"a batch of {room['batch']:,}, " if "batch" in room else ""
+    by = {"kv_cache": "KV cache", "engine": "the engine's limit"}[room["concurrency_limited_by"]]
+    at_once = f"{room['concurrency']:,} requests at once ({by})"
+    return f"room for {batch}{at_once}, {room['context_tokens']:,} tokens of context alone"
+
+
 def coverage_line(why: Mapping[str, Any]) -> str:
     """How much of a program has a model."""
     coverage = why.get("coverage")
@@ -271,46 +277,6 @@ def coverage_line(why: Mapping[str, Any]) -> str:
     share = percent(float(coverage["time_share"]))
     counts = f"{coverage['modelled']} of {coverage['operations']} operations have a model"
     return f"{counts}: {share} of the device's time"
-
-
-def comparison_table(cases: Sequence[tuple[str, Answer]], metric: str) -> RenderableType:
-    """Many answers of one task, the best first; those without one come last with the reason.
-
-    Args:
-        cases: (what differs, answer or refusal).
-        metric: the metric by which they are ordered, smallest first.
-    """
-    answered = [(name, answer) for name, answer in cases if answer["ok"]]
-    answered.sort(key=lambda case: float(case[1]["metrics"][metric]["estimate"]))
-    metrics = list(dict.fromkeys(m for _, answer in answered for m in answer["metrics"]))
-    headings = [SHORT_LABELS.get(name, label(name)) for name in metrics]
-    chosen = SHORT_LABELS.get(metric, label(metric))
-    columns = {"": "left", **dict.fromkeys(headings, "right")}
-    columns |= {f"90 % of {chosen}": "right", "to first": "right", "fits": "left"}
-    first = float(answered[0][1]["metrics"][metric]["estimate"]) if answered else 1.0
-    rows = []
-    for name, answer in answered:
-        quantities = answer["metrics"]
-        cells = [Shown(m, quantities[m]).value if m in quantities else "" for m in metrics]
-        shown = Shown(metric, quantities[metric])
-        ratio = float(quantities[metric]["estimate"]) / first
-        cells += [f"{shown.interval} {shown.unit}", f"{rounded(ratio)} x", _fits(answer)]
-        rows.append([name, *cells])
-    said = [f"{name}: {_reason(answer['error'])}" for name, answer in cases if not answer["ok"]]
-    said += [f"{name}: {line}" for name, answer in answered for line in answer["warnings"]]
-    notes = [Text(""), *(Text(line, "yellow") for line in said)] if said else []
-    return Group(listing(columns, rows), *notes)
-
-
-def _reason(problem: Mapping[str, Any]) -> str:
-    """Why a case was refused, on one line; its label names the device."""
-    field, hint = str(problem.get("field", "")), str(problem.get("hint", ""))
-    where = f"{field}: " if field not in ("", "device") else ""
-    return f"{where}{problem['message']}{f' ({hint})' if hint else ''}"
-
-
-def _fits(answer: Answer) -> str:
-    return "no" if any("does not fit" in line for line in answer["warnings"]) else "yes"
 
 
 def _name(value: Any) -> str:

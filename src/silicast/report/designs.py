@@ -11,6 +11,7 @@ from silicast.accelerator.architecture import FanOut
 from silicast.accelerator.cost import Cost
 from silicast.accelerator.mapper import Mapped
 from silicast.accelerator.mapping import LoopNest
+from silicast.accelerator.sparse import SparseTraffic
 from silicast.report.numbers import rounded
 from silicast.report.tables import Facts, listing
 
@@ -31,6 +32,9 @@ def mapping_data(nest: LoopNest, found: Cost) -> dict[str, Any]:
             for t, name in enumerate(found.einsum.names)
             if traffic.tiles[level, t, 0]
         }
+        for t, name in enumerate(found.einsum.names):
+            if name in tensors and found.zeros is not None:
+                tensors[name] |= _sparse_data(found.zeros, level, t)
         ports = {
             port: float(cycles[0])
             for (name, port), cycles in found.port_cycles.items()
@@ -49,12 +53,29 @@ def mapping_data(nest: LoopNest, found: Cost) -> dict[str, Any]:
         "seconds": float(found.seconds[0]),
         "utilisation": float(found.utilisation[0]),
         "compute_pj": float(found.compute_pj[0]),
+        "products": float(found.products[0]),
+        "uncounted": list(found.uncounted),
         "loops": [
             {"level": loop.slot, "dim": loop.dim, "bound": loop.bound, "in_space": loop.axis >= 0}
             for loop in nest.loops
         ],
         "levels": levels,
     }
+
+
+def _sparse_data(zeros: SparseTraffic, level: int, t: int) -> dict[str, Any]:
+    """What is left of a tensor's words at a memory, one instance."""
+    formatted = zeros.formats.get((level, t))
+    data: dict[str, Any] = {"stored_words": float(zeros.stored[level, t, 0])}
+    for name in ("reads", "fills", "updates"):
+        outcome = getattr(zeros, name)
+        data[f"{name}_per_instance"] = {
+            kind: float(getattr(outcome, kind)[level, t, 0])
+            for kind in ("actual", "gated", "skipped")
+        } | ({"metadata": float(formatted.total(name)[0])} if formatted else {})
+    if formatted is not None:
+        data["metadata_words"] = float(formatted.total("stored")[0])
+    return data
 
 
 def answer_data(answer: Mapped) -> dict[str, Any]:
@@ -72,10 +93,21 @@ def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> R
               f"{rounded(found.energy_pj[0] / found.einsum.points)} pJ a product")  # fmt: skip
     facts.add("time", f"{found.cycles[0]:,.0f} cycles, {rounded(found.seconds[0] * 1e3)} ms")
     facts.add("units at work", f"{found.utilisation[0]:.1%} of {found.architecture.units}")
+    if found.zeros is not None:
+        left = float(found.zeros.computes.actual[0]) / float(found.points[0])
+        facts.add("products left", f"{left:.1%} of {found.points[0]:,.0f}")
+    if found.uncounted:
+        facts.add("not counted", ", ".join(found.uncounted) + ": no energy is given")
     if answer is not None:
-        proof = "proven best" if answer.gap < 1e-6 else f"at most {answer.gap:.2%} from the best"
-        facts.add(answer.objective, f"{proof}, of loops whose bounds divide their dimensions")
+        facts.add(answer.objective, _proof(answer))
     return Group(facts.rendered(), Text("\nLoops", "bold"), Text(nest_text(nest, found)))
+
+
+def _proof(answer: Mapped) -> str:
+    if answer.cost.zeros is not None:
+        return "searched as if no value were zero; of what is left nothing is proven"
+    proof = "proven best" if answer.gap < 1e-6 else f"at most {answer.gap:.2%} from the best"
+    return f"{proof}, of loops whose bounds divide their dimensions"
 
 
 def nest_text(nest: LoopNest, found: Cost) -> str:
@@ -101,6 +133,20 @@ def nest_text(nest: LoopNest, found: Cost) -> str:
     return "\n".join(lines)
 
 
+def _moved(found: Cost, level: int, t: int) -> list[float]:
+    """Words that are read, filled and updated by all instances; metadata counts with them."""
+    counts = []
+    for name in ("reads", "fills", "updates"):
+        if found.zeros is None:
+            counts.append(float(getattr(found.traffic, name)[level, t, 0]))
+            continue
+        one = float(getattr(found.zeros, name).actual[level, t, 0])
+        formatted = found.zeros.formats.get((level, t))
+        one += float(formatted.total(name)[0]) if formatted else 0.0
+        counts.append(one * float(found.traffic.used[level, 0]))
+    return counts
+
+
 def traffic_table(found: Cost) -> RenderableType:
     """Words and energy of every tensor at every memory, and the cycles of every port."""
     traffic, rows = found.traffic, []
@@ -109,10 +155,9 @@ def traffic_table(found: Cost) -> RenderableType:
         for t, name in enumerate(found.einsum.names):
             if not traffic.tiles[level, t, 0]:
                 continue
-            words = (traffic.reads, traffic.fills, traffic.updates)
             rows.append(
                 [
-                    memory.name, name, *(f"{kind[level, t, 0]:,.0f}" for kind in words),
+                    memory.name, name, *(f"{count:,.0f}" for count in _moved(found, level, t)),
                     rounded(found.access_pj[level, t, 0] / 1e6),
                     f"{found.access_pj[level, t, 0] / total:.1%}",
                 ]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from silicast.measurement.budget import shown
 from silicast.measurement.measure import SweepPlan, SweepResult
@@ -93,7 +92,7 @@ def summary_parts(summary: Summary) -> Iterator[RenderableType]:
         yield f"failed: {_counts(summary.reasons)}"
 
 
-def _families(summary: Summary) -> Table:
+def _families(summary: Summary) -> RenderableType:
     columns = {
         "family": "left", "rows": "right", "failed": "right", "noise": "right",
         "error": "right", "flags": "left",

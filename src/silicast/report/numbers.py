@@ -11,6 +11,7 @@ _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SUFFIX_UNITS = (
     ("_per_s_per_gpu", "/s/GPU"), ("_tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"),
     ("_gbs", "GB/s"), ("_gb", "GB"), ("_mj", "mJ"), ("_us", "us"), ("_ms", "ms"), ("_s", "s"),
+    ("_w", "W"), ("_j", "J"),
 )  # fmt: skip
 
 

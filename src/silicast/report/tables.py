@@ -4,37 +4,100 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, cast, final
+from typing import Any, Final, Literal, cast, final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 Justify = Literal["left", "right", "center"]
 
 
-def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Table:
-    """Many things, one a line; a narrow terminal wraps words but never cuts a number.
+TEXTS: Final = ((24, True), (24, False), (10, False))
+"""Columns of the screen that a text keeps, and whether its words stay beside each other: tried one
+after the other.
+"""
+BETWEEN: Final = (2, 1)
+"""Spaces after a column, and where that is too wide; one more comes from the box."""
+
+
+@final
+class Listing:
+    """Many things, one a line; where the screen is too narrow for the numbers of a line, each thing
+    is a few lines of its own. A number is never cut.
 
     Args:
         columns: heading -> "left", "right", or "tree" (to the left, never wrapped).
         rows: one text per column.
     """
-    kept = [list(row) for row in rows]
-    table = Table(
-        box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold"
-    )
-    for number, (heading, justify) in enumerate(columns.items()):
-        is_number = justify != "left"
-        longest = max((len(row[number]) for row in kept), default=0)
-        table.add_column(
-            heading, justify=cast("Justify", "left" if justify == "tree" else justify),
-            no_wrap=is_number, overflow="fold", min_width=longest if is_number else None,
+
+    def __init__(self, columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
+        self._columns = dict(columns)
+        self._rows = [list(row) for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draws it at the width that there is."""
+        for least in (self._least(most, whole=whole) for most, whole in TEXTS):
+            for between in BETWEEN:
+                if sum(least) + (between + 1) * (len(least) - 1) <= options.max_width:
+                    yield self._table(least, between)
+                    return
+        yield self._stacked()
+
+    def _least(self, most: int, *, whole: bool) -> list[int]:
+        """What each column takes at least.
+
+        Args:
+            most: that a text or word keeps before it is broken.
+            whole: a text is not wrapped; else only its words are not.
+        """
+        found = []
+        for number, (heading, justify) in enumerate(self._columns.items()):
+            cells = [row[number] for row in self._rows]
+            if justify != "left":
+                cells += heading.split("\n")
+            elif not whole:
+                cells = [word for cell in cells for word in cell.split()]
+            longest = max(map(len, cells), default=0)
+            found.append(longest if justify != "left" else min(longest, most))
+        return found
+
+    def _table(self, least: Sequence[int], between: int) -> Table:
+        table = Table(
+            box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0), show_edge=False,
+            header_style="bold",
         )  # fmt: skip
-    for row in kept:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+        for number, (heading, justify) in enumerate(self._columns.items()):
+            table.add_column(
+                heading, justify=cast("Justify", "left" if justify == "tree" else justify),
+                no_wrap=justify != "left", overflow="fold", min_width=least[number],
+            )  # fmt: skip
+        for row in self._rows:
+            table.add_row(*(Text(cell) for cell in row))
+        return table
+
+    def _stacked(self) -> RenderableType:
+        """A head and a line for each of its values."""
+        lines: list[RenderableType] = []
+        for row in self._rows:
+            head, *cells = row
+            lines.append(Text(head, "bold"))
+            rest = list(self._columns)[1:]
+            own = Table(box=None, pad_edge=False, show_header=False, padding=(0, BETWEEN[0], 0, 0))
+            own.add_column(overflow="fold")
+            own.add_column(justify="right", overflow="fold")
+            for heading, cell in zip(rest, cells, strict=True):
+                if cell:
+                    own.add_row(Text(f"  {heading}".replace("\n", " ")), Text(cell))
+            if own.row_count:
+                lines.append(own)
+        return Group(*lines)
+
+
+def listing(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Listing:
+    """:class:`Listing` of things."""
+    return Listing(columns, rows)
 
 
 @final

@@ -22,6 +22,9 @@ from silicast.scenario.decode import decode
 from silicast.scenario.reading import check_tree
 from silicast.scenario.run import run, run_file
 
+SHOWN = 4
+"""Metrics of an answer's short form."""
+
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,8 +41,11 @@ class Predicted:
     answer: Answer
 
     def __repr__(self) -> str:
-        """The metrics, and how much is known; not the tree of parts."""
-        said = [f"{name}={_short(belief)}" for name, belief in self.metrics.items()]
+        """The first metrics, and how much is known; not the tree of parts."""
+        shown = list(self.metrics.items())[:SHOWN]
+        said = [f"{name}={_short(belief)}" for name, belief in shown]
+        if more := len(self.metrics) - len(shown):
+            said.append(f"further_metrics={more}")
         said += [f"tier={self.tier!r}", f"domain={self.domain!r}", f"warnings={len(self.warnings)}"]
         return f"Predicted({', '.join(said)})"
 

@@ -31,10 +31,10 @@ from silicast.serving.capacity import (
     longest_context,
     users_that_fit,
 )
-from silicast.serving.deploy import Expected
 from silicast.serving.energy import power
 from silicast.serving.fleet import Fleet
 from silicast.serving.knee import estimated_knee
+from silicast.serving.launch import Expected
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests

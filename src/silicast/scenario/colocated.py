@@ -24,7 +24,7 @@ from silicast.scenario.simulated import Simulated
 from silicast.scenario.tenants import Neighbour, shared_of
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
-from silicast.serving.deploy import Expected
+from silicast.serving.launch import Expected
 from silicast.serving.metrics import QUANTILES
 from silicast.serving.records import Records
 from silicast.serving.uncertainty import paced

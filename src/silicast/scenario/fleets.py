@@ -20,9 +20,10 @@ from silicast.scenario.host_memory import check_host_memory
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.scenario.strict import near
-from silicast.serving.deploy import Expected, replica_spec
+from silicast.serving.deploy import replica_spec
 from silicast.serving.drafting import drafted
 from silicast.serving.fleet import Fleet, Pool
+from silicast.serving.launch import Expected
 from silicast.serving.replica import Role
 from silicast.serving.routers import LeastLoaded, RoundRobin, Router, router_named
 from silicast.serving.simulation import KvLink, ReplicaSpec

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.energy import with_model_error
 from silicast.core.numerics import I64
 from silicast.core.prediction import Quantity
+from silicast.scenario.room import served_room
 from silicast.scenario.workloads import SloTable
-from silicast.serving.energy import power, with_model_error
+from silicast.serving.energy import log_sd, power
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.knee import estimated_knee
 from silicast.serving.metrics import (
@@ -28,6 +30,7 @@ from silicast.serving.metrics import (
 from silicast.serving.objective import Objective, queue_growth
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
+from silicast.serving.room import room_under
 from silicast.serving.simulation import ReplicaSpec, Simulation
 from silicast.serving.use import device_use, limited_by, step_shares
 
@@ -136,8 +139,9 @@ class Served:
 
     def power(self) -> dict[str, Quantity]:
         """Power and energy of the first run, where power is modelled."""
+        own = log_sd(self.fleet.pools)
         found = {
-            name: with_model_error(value, self.fleet.pools, least, most)
+            name: with_model_error(value, own, least, most)
             for name, (value, least, most) in power(self.records, self.fleet).items()
         }
         each = found.get("energy_per_output_token_j")
@@ -190,6 +194,8 @@ class Served:
             "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
             "engine_limits": self._limits(),
         }
+        if self.deployment.model.causal and not spec.policy.one_pass:
+            found["room"] = self._room()
         moved = records.sequences.traffic.by_name
         if any(moved.values()):
             found["host_memory"] = moved
@@ -203,6 +209,13 @@ class Served:
         if self.slo is not None:
             found["slo"] = self._verdicts(self._objective)
         return found
+
+    def _room(self) -> dict[str, Any]:
+        """Of all replicas of the pool that decodes, for sequences like the longest request."""
+        pool = next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+        longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
+        room = room_under(pool.spec.limits, pool.spec.layout, pool.deployment, longest)
+        return served_room(replace(room, sequences=room.sequences * pool.count))
 
     def _limits(self) -> dict[str, Any]:
         """What the engines are started with, all replicas of a pool; by pool where there are

@@ -22,8 +22,9 @@ from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import pools_of
 from silicast.scenario.schema import ColocationTable
 from silicast.serving.colocation import Colocation, Tenant
-from silicast.serving.deploy import Expected, replica_spec
+from silicast.serving.deploy import replica_spec
 from silicast.serving.fleet import Fleet, Pool
+from silicast.serving.launch import Expected
 from silicast.serving.records import Records
 from silicast.serving.requests import Requests
 from silicast.serving.routers import LeastLoaded, RoundRobin

@@ -17,6 +17,7 @@ from silicast.serving.metrics import rates
 from silicast.serving.objective import Objective
 from silicast.serving.records import Records
 from silicast.serving.requests import SECOND_NS, Requests
+from silicast.serving.room import held_by_cache, longest_sequence
 from silicast.serving.simulation import ReplicaSpec, Simulation
 
 TOLERANCE = 0.02
@@ -24,7 +25,6 @@ TOLERANCE = 0.02
 LEAST_RATE, MOST_RATE = 1e-4, 1e6
 ALONE = 50
 """Requests, one at a time, that say whether an objective can be kept at all."""
-LONGEST = 1 << 24
 
 
 @final
@@ -188,11 +188,11 @@ def users_that_fit(specs: Sequence[ReplicaSpec], tokens: int) -> int:
     """Sequences of so many tokens that run at once on replicas: what their KV caches and engines
     allow, where tokens are decoded.
     """
-    found = 0
-    for spec in specs:
-        held = spec.limits.blocks // max(spec.layout.of_one(tokens), 1)
-        found += min(held, spec.limits.sequences) * spec.groups * (spec.role != "prefill")
-    return found
+    return sum(
+        min(held_by_cache(spec.limits, spec.layout, tokens), spec.limits.sequences) * spec.groups
+        for spec in specs
+        if spec.role != "prefill"
+    )
 
 
 def longest_context(specs: Sequence[ReplicaSpec], model_tokens: int = 0) -> int:
@@ -201,12 +201,7 @@ def longest_context(specs: Sequence[ReplicaSpec], model_tokens: int = 0) -> int:
     Args:
         model_tokens: what the model is made for; 0 = no limit.
     """
-    low, high = 0, min(model_tokens or LONGEST, *(s.limits.model_tokens for s in specs)) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = all(spec.layout.of_one(middle) <= spec.limits.blocks for spec in specs)
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+    return min(longest_sequence(spec.limits, spec.layout, model_tokens) for spec in specs)
 
 
 def first(requests: Requests, count: int) -> Requests:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from silicast.composition.clock import power_w
+from silicast.composition.energy import is_modelled, limit_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
-from silicast.core.prediction import Z90, Quantity
-from silicast.kernels import energy
-from silicast.kernels.physics import load_physics
-from silicast.kernels.power import limits
+from silicast.kernels.energy import model_log_sd
 from silicast.serving.fleet import Fleet, Pool
 from silicast.serving.metrics import span_s
 from silicast.serving.records import Records
@@ -26,7 +23,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     Steps of a kind are taken as the few states that stand for them; devices that wait for requests
     are idle. Groups of attention_dp count as much as the busiest.
     """
-    if not all(limits(pool.deployment.machine.limited_device) for pool in fleet.pools):
+    if not all(is_modelled(pool.deployment.machine) for pool in fleet.pools):
         return {}
     seconds, table, first, whole_j = span_s(records), records.log.table(), 0, 0.0
     for pool in fleet.pools:
@@ -35,7 +32,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
-    most_j = seconds * sum((m.limited_device.power_cap_w or 0.0) * gpus for m, gpus in machines)
+    most_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
     least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
     shares = {
         "power_w": seconds * fleet.gpus,
@@ -59,16 +56,6 @@ def _watts(table: I64, pool: Pool, seconds: float) -> float:
     return power_w(pool.deployment.machine, seconds, kernels_j / shares)
 
 
-def with_model_error(value: float, pools: Sequence[Pool], least: float, most: float) -> Quantity:
-    """A power or an energy with the error of the model of power: where steps take longer, their
-    power falls, and the energy stays about the same.
-
-    Args:
-        least: that idle devices draw; ``most``: that power limits allow.
-    """
-    physics = load_physics(energy.PHYSICS)
-    known = [physics.constants(pool.deployment.device.architecture) for pool in pools]
-    spread = math.exp(Z90 * max(each["log_sd"] for each in known))
-    return Quantity(
-        value, min(max(value / spread, least), value), max(min(value * spread, most), value)
-    )
+def log_sd(pools: Sequence[Pool]) -> float:
+    """Of the model of power, where pools err together: that of the least known."""
+    return max(model_log_sd(pool.deployment.device) for pool in pools)

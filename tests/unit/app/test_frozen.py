@@ -10,8 +10,8 @@ from cyclopts import App
 from silicast.app.cli import build_app, main
 
 DEPLOYMENT = (
-    "--model --device --batch --input-len --output-len --engine --dtype --kv-dtype --power-w"
-    " --tp --pp --ep --attention-dp"
+    "--model --batch --input-len --output-len --engine --dtype --kv-dtype --power-w"
+    " --tp --pp --ep --attention-dp --device"
 )
 
 FROZEN = {
@@ -44,7 +44,10 @@ FROZEN = {
         " --strict --json"
     ),
     "kernel": "--device --calibration --strict --json",
-    "compare": f"{DEPLOYMENT} --plan --calibration --json",
+    "compare": (
+        f"{DEPLOYMENT} --plan --users --tokens-per-user --price --price-where --sort --csv --plot"
+        " --calibration --json"
+    ),
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
@@ -78,6 +81,7 @@ FROZEN = {
     ),
     "design": "",
     "design map": "--objective --effort --json",
+    "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design explain": "--objective --effort --json",
 }
 

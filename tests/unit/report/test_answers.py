@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.report.answers import answer_report, comparison_table, title
+from silicast.report.answers import answer_report, title
 from tests.unit.report.test_why import TREE, text
 
 METRICS = {
@@ -25,9 +25,6 @@ def answered(factor: float = 1.0, *warnings: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-REFUSED = {"ok": False, "error": {"kind": "unknown_name", "message": "unknown device 'x'"}}
-
-
 def test_a_report_says_everything_once() -> None:
     shown = text(answer_report({"task": "inference", "model": "M", "device": "D"}, answered()))
     for words in ("M on D", "10.0 ms", "8.00 – 12.0", "7.00 ms", "analytic tier", "near measured"):
@@ -37,19 +34,6 @@ def test_a_report_says_everything_once() -> None:
 
 def test_warnings_are_shown() -> None:
     assert "warning: no such thing" in text(answer_report({}, answered(1.0, "no such thing")))
-
-
-def test_a_comparison_puts_the_fastest_first_and_failures_last() -> None:
-    cases = [("slow", answered(2.0)), ("bad", REFUSED), ("fast", answered(1.0))]
-    shown = text(comparison_table(cases, "total_ms"))
-    assert shown.index("fast") < shown.index("slow") < shown.index("bad: unknown device")
-    assert "2.00 x" in shown
-
-
-def test_a_case_that_does_not_fit_is_marked() -> None:
-    shown = text(comparison_table([("a", answered(1.0, "does not fit by 3 GB"))], "total_ms"))
-    assert shown.splitlines()[2].split()[-1] == "no"
-    assert "a: does not fit by 3 GB" in shown
 
 
 def test_titles_name_the_workload() -> None:

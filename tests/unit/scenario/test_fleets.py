@@ -9,7 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.scenario.decode import decode
 from silicast.scenario.fleets import fleet_of
-from silicast.serving.deploy import Expected
+from silicast.serving.launch import Expected
 from silicast.serving.simulation import KvLink
 
 SPLIT: dict[str, Any] = {

@@ -19,6 +19,13 @@ CASE: dict[str, Any] = {
 }
 
 
+FIGURES = (
+    "output_tokens_per_s", "output_tokens_per_s_per_gpu", "energy_j", "power_w",
+    "energy_per_output_token_j",
+)  # fmt: skip
+"""What follows from the times, on a board whose power is modelled."""
+
+
 def answered(**fields: Any) -> Answer:
     return run(decode({**CASE, **fields}))
 
@@ -31,7 +38,8 @@ def refused(**fields: Any) -> SilicastError:
 
 def test_the_metrics_are_the_contracts() -> None:
     found = answered()
-    assert list(found.metrics) == ["prefill_ms", "decode_step_ms", "total_ms", "memory_gb"]
+    times = ["prefill_ms", "decode_step_ms", "total_ms", "memory_gb"]
+    assert list(found.metrics) == [*times, *FIGURES]
     assert set(found.bound) == {"prefill_ms", "decode_step_ms", "total_ms"}
     for name, limit in found.bound.items():
         assert 0 < limit <= found.metrics[name].p05
@@ -237,7 +245,8 @@ def test_a_decoder_behind_an_encoder() -> None:
         for n in (128, 1024)
     )
     for found in (short, long):
-        assert set(found.metrics) == {"prefill_ms", "decode_step_ms", "total_ms", "memory_gb"}
+        times = {"prefill_ms", "decode_step_ms", "total_ms", "memory_gb"}
+        assert set(found.metrics) == {*times, *FIGURES}
         for name, bound in found.bound.items():
             assert bound <= found.metrics[name].p05
     assert 3 * short.metrics["prefill_ms"].estimate < long.metrics["prefill_ms"].estimate

@@ -10,7 +10,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
 from silicast.scenario.fleets import fleet_of
-from silicast.serving.deploy import Expected
+from silicast.serving.launch import Expected
 
 BASE: dict[str, Any] = {
     "task": "serving", "device": "H100", "model": "Llama-3.1-8B", "engine": "vllm", "seed": 3,

@@ -80,7 +80,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
     ),
     ({**BATCH, "cluster": {"oversubscription": 4}}, "cluster.oversubscription = 4.0"),
     ({**SUM, "cluster": {"pcie_paths": "shared"}}, "cluster.pcie_paths = 'shared'"),
-    ({**BATCH, "cluster": {"price_per_gpu_hour": 2.5}}, "cluster.price_per_gpu_hour"),
+    ({**SUM, "cluster": {"price_per_gpu_hour": 2.5}}, "cluster.price_per_gpu_hour"),
     ({**BATCH, "parallel": {"schedule": "1f1b"}}, "parallel.schedule"),
     ({**STEP, "parallel": {"zero": 2}}, "parallel.zero = 2"),
     ({**STEP, "workload": {**STEP["workload"], "overlap": True}}, "workload.overlap"),

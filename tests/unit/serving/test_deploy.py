@@ -12,7 +12,7 @@ from silicast.composition.engine import find_engine
 from silicast.composition.engine_options import ALIASES, with_options
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.serving.deploy import limits_of
+from silicast.serving.launch import limits_of
 from silicast.serving.scheduler import Limits
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan

@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Node, Port
+from silicast.accelerator.architecture import (
+    Architecture,
+    Compute,
+    FanOut,
+    Memory,
+    MetadataStore,
+    Node,
+    Port,
+)
 from silicast.accelerator.constraints import Constraints, SlotRule
 from silicast.accelerator.einsum import Einsum, Rank, Tensor
 from silicast.accelerator.mapping import Loop, LoopNest
 from silicast.accelerator.timeloop._fields import number, rows, table, word
 from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
+from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
 from silicast.core.errors import SilicastError, unsupported
 
 _NAME = re.compile(r"(\w+)(?:\[(\d+)\.\.(\d+)\])?$")
@@ -36,14 +45,12 @@ class Description:
         architecture: with the energies and areas of the tables that stand beside it.
         einsum: the problem.
         constraints: on mappings.
-        is_sparse: it states densities or sparse optimisations, which dense counts leave out.
         file: it was read from.
     """
 
     architecture: Architecture
     einsum: Einsum
     constraints: Constraints
-    is_sparse: bool
     file: str
 
 
@@ -75,9 +82,10 @@ def read_description(path: Path, ert: Path | None = None, art: Path | None = Non
     )  # fmt: skip
     kept, constraints = built.constraints(rules, architecture)
     instance = table(content["problem"]["instance"], "problem.instance", file)
+    densities = read_densities(instance.get("densities"), einsum, file)
     return Description(
-        kept, einsum, constraints,
-        is_sparse=bool(instance.get("densities")) or "sparse_optimizations" in content, file=file,
+        eliminated(kept, einsum, content.get("sparse_optimizations"), file),
+        einsum.with_densities(densities), constraints, file=file,
     )  # fmt: skip
 
 
@@ -232,10 +240,11 @@ class _Build:
         compute = Compute(
             name, energy_pj=self.energies.get(name, {}).get("compute"),
             area_um2=self.areas.get(name),
+            gated_pj=_idle(self.energies.get(name, {}), "gated_compute"),
         )  # fmt: skip
         return Architecture(
             name=Path(self.file).parent.name, nodes=tuple(nodes), compute=compute,
-            clock_hz=1 / cycle, idle_leaks=False, source=self.file,
+            clock_hz=1 / cycle, idle_leaks=False, scales_blocks=True, source=self.file,
         )  # fmt: skip
 
     def fan_out(
@@ -277,7 +286,28 @@ class _Build:
             buffers=value("multiple_buffering") or 1, ports=_ports(value),
             read_pj=pj("read"), fill_pj=pj("write"), update_pj=pj("update"),
             leak_pj_per_cycle=pj("leak"), area_um2=self.areas.get(name),
+            metadata=self.metadata(name, value),
+            gated_pj=_idle(self.energies.get(name, {}), "gated_read"),
+            expand_pj=pj("decompression_count"), compress_pj=pj("compression_count"),
+            recodes=bool(attributes.get("decompression_supported")
+                         or attributes.get("compression_supported")),
         )  # fmt: skip
+
+    def metadata(self, name: str, value: Any) -> MetadataStore:
+        """Where a component keeps metadata; without a word width, a word is one access wide."""
+        width = int(value("metadata_storage_width") or 0)
+        bits = int(value("metadata_datawidth") or width or value("datawidth") or _WORD_BITS)
+        block = max(1, width // bits)
+        depth = value("metadata_storage_depth")
+        pj = self.energies.get(name, {}).get
+        return MetadataStore(
+            word_bits=bits,
+            block_words=block,
+            capacity_words=None if not depth else depth * block,
+            read_pj=pj("metadata_read"),
+            fill_pj=pj("metadata_write"),
+            update_pj=pj("metadata_update"),
+        )
 
     def constraints(
         self, entries: list[Any], architecture: Architecture
@@ -344,6 +374,11 @@ class _Build:
             }
             found[axis] = SlotRule(inside, most)
         return found
+
+
+def _idle(energies: Mapping[str, float], action: str) -> float:
+    """Of an access that is gated: as its table says, else nothing beyond leakage."""
+    return energies.get(action, energies.get("idle", 0.0))
 
 
 def _ports(value: Any) -> tuple[Port, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from silicast.app import status
-from silicast.app.console import progress, show, write_json
+from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import (
     BatchFlags,
     Calibrations,
@@ -16,50 +19,170 @@ from silicast.app.flags import (
     inference_scenario,
     plan_degrees,
 )
-from silicast.app.predict import predicted, refused, with_calibrations
+from silicast.app.predict import with_calibrations
 from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.scenario.comparison import Candidate
+
+USUAL_SPEED = 20.0
+"""Tokens a second of a user where none is stated: somewhat quicker than people read."""
+
+Many = Annotated[list[str] | None, Parameter(negative="")]
 
 
 def compare(
     asked: BatchFlags,
     degrees: Degrees | None = None,
     *,
-    plan: Annotated[list[str] | None, Parameter(negative="")] = None,
+    device: Annotated[list[str], Parameter(negative="")],
+    plan: Many = None,
+    users: int | None = None,
+    tokens_per_user: float | None = None,
+    price: Many = None,
+    price_where: str | None = None,
+    sort: str | None = None,
+    csv: Path | None = None,
+    plot: Path | None = None,
     calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
-    """Predict one workload on many devices or under many plans, fastest first.
+    """Predict one workload on many devices or under many plans: what fits first, the best on top.
 
-    --device takes several, separated by commas: a100,h100,l40s.
+    Without degrees each device gets the smallest plan that fits. With --users it is the fewest
+    devices that give so many users their speed, --input-len and --output-len being those of every
+    request.
 
     Args:
+        device: catalog names, with commas between them or given one by one: a100,h100,l40s.
         plan: parallel degrees, such as tp=2 or tp=2,pp=2; give it once for each plan.
+        users: who each wait for their answers and ask again, in place of one batch.
+        tokens_per_user: tokens a second that each of them sees on average; left out, 20.
+        price: of a device for an hour: h100=2.5,h200=3.1, or a CSV file of prices.
+        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
+        sort: cost, gpus, time, ttft, tpot, throughput, throughput-per-gpu, memory, power, energy.
+        csv: a file for every metric of every candidate with its interval.
+        plot: a file (.svg, .png, .pdf): time a token over throughput of a device.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answers as JSON instead of a table.
     """
-    devices = [name.strip() for name in asked.device.split(",") if name.strip()]
+    devices = [name.strip() for text in device for name in text.split(",") if name.strip()]
     if not devices:
         raise SilicastError("names no device", field="--device", hint="for example a100,h100")
     plans = _plans(plan, (degrees or Degrees()).given)
-    cases = [(name, degrees_of) for name in devices for degrees_of in plans]
-    replies = []
-    with progress("predicting", len(cases)) as advance:
-        for done, (name, parallel) in enumerate(cases):
-            advance(done)
-            scenario = inference_scenario(asked, parallel, name)
-            scenario = with_calibrations(scenario, calibration)
-            replies.append((_label(name, parallel, plan is not None), predicted(scenario)))
-    answered = [reply for _, reply in replies if reply["ok"]]
-    if json:
-        write_json([{"case": name, **reply} for name, reply in replies])
-    elif answered:
-        from silicast.report.answers import comparison_table, title
+    scenario = with_calibrations(inference_scenario(asked, {}, devices[0]), calibration)
+    if plot is not None:
+        from silicast.report.plot_file import check_plot
 
-        show(title(inference_scenario(asked, {}, " / ".join(devices))), "")
-        show(comparison_table(replies, "total_ms"))
+        check_plot(plot)
+    candidates = _candidates(
+        scenario, devices, plans, _speed(users, tokens_per_user), price, price_where
+    )
+    found: list[Candidate] = []
+    count, whole = sum(len(plans) for _ in devices), True
+    try:
+        with progress("predicting", count) as advance:
+            for each in candidates:
+                found.append(each)
+                advance(len(found))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        whole = False
+    _print(scenario, devices, found, sort, csv, plot, json=json, users=users)
+    if not whole:
+        warn(f"interrupted: {len(found)} of {count} were predicted")
+        return status.INTERRUPTED
+    answered = sum(each.reply.ok for each in found)
+    return status.ANSWERED if answered == len(found) else status.NOT_ANSWERED
+
+
+def _candidates(
+    scenario: dict[str, Any],
+    devices: list[str],
+    plans: list[dict[str, int]],
+    demand: tuple[int, float] | None,
+    price: list[str] | None,
+    price_where: str | None,
+) -> Iterator[Candidate]:
+    from silicast.scenario.comparison import carrying, compared
+
+    prices = None
+    if price:
+        from silicast.exploration.prices import price_list
+
+        prices = price_list(price, price_where, devices)
+    elif price_where is not None:
+        raise SilicastError("chooses among prices: give --price", field="--price-where")
+    if demand is None:
+        return compared(scenario, devices, plans, prices)
+    return carrying(scenario, devices, *demand, plans, prices)
+
+
+def _print(
+    scenario: dict[str, Any],
+    devices: list[str],
+    found: list[Candidate],
+    sort: str | None,
+    csv: Path | None,
+    plot: Path | None,
+    *,
+    json: bool,
+    users: int | None,
+) -> None:
+    from silicast.report.answers import title
+    from silicast.report.comparison import (
+        comparison_report,
+        in_order,
+        plain,
+        sort_word,
+        write_csv,
+        write_plot,
+    )
+
+    if not json and not any(each.reply.ok for each in found):
+        raise _refused(found[0])
+    word = sort_word(sort, found)
+    ordered = in_order(found, word)
+    head = title({**scenario, "device": " / ".join(devices)})
+    after = []
+    if users is not None:
+        from silicast.scenario.comparison import CAVEAT
+
+        head = head.replace("batch 1", f"{users:,} users", 1)
+        after = [CAVEAT]
+    if csv is not None:
+        write_csv(csv, ordered)
+        warn(f"{csv}: the table")
+    if plot is not None:
+        write_plot(plot, ordered, head)
+        warn(f"{plot}: the drawing")
+    if json:
+        write_json(plain(found))
     else:
-        raise refused(replies[0][1])
-    return status.ANSWERED if len(answered) == len(replies) else status.NOT_ANSWERED
+        show(comparison_report(head, ordered, word, datetime.now(tz=UTC).date(), after))
+
+
+def _speed(users: int | None, tokens_per_user: float | None) -> tuple[int, float] | None:
+    """Users and what each wants; None = a batch is asked for."""
+    if users is None:
+        if tokens_per_user is not None:
+            raise SilicastError("is of --users: give both", field="--tokens-per-user")
+        return None
+    if users < 1:
+        raise SilicastError(f"expected at least 1, found {users}", field="--users")
+    speed = USUAL_SPEED if tokens_per_user is None else tokens_per_user
+    if not 0.0 < speed < float("inf"):
+        raise SilicastError(f"expected more than 0, found {speed:g}", field="--tokens-per-user")
+    return users, speed
+
+
+def _refused(candidate: Candidate) -> SilicastError:
+    from silicast.scenario.answer import Refusal
+
+    assert isinstance(candidate.reply, Refusal)
+    error = candidate.reply.error
+    return SilicastError(error.message, kind=error.kind, field=error.field, hint=error.hint)
 
 
 def _plans(texts: list[str] | None, given: dict[str, int]) -> list[dict[str, int]]:
@@ -74,8 +197,3 @@ def _plans(texts: list[str] | None, given: dict[str, int]) -> list[dict[str, int
                     hint="keep one of them",
                 )
     return [{**plan, **given} for plan in plans]
-
-
-def _label(device: str, parallel: dict[str, int], many_plans: bool) -> str:
-    plan = " ".join(f"{key}={value}" for key, value in parallel.items())
-    return f"{device} {plan}" if plan and many_plans else device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from silicast.app import status
+from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 
@@ -16,8 +17,8 @@ design = App(
 
 @design.command(name="map")
 def map_(
-    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
-    json: Json = False,
+    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
+    objective: str = "energy", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -25,6 +26,7 @@ def map_(
         chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
         op: conv2d or matmul; left out, the problem of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
+        density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
@@ -32,7 +34,7 @@ def map_(
     from silicast.accelerator.task import mapped, task_of
     from silicast.report.designs import answer_data, mapping_card
 
-    answer = mapped(task_of(chip, op, sizes), objective, effort)
+    answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
     if json:
         write_json(answer_data(answer))
     else:
@@ -42,8 +44,8 @@ def map_(
 
 @design.command
 def explain(
-    chip: str, op: str = "", /, *sizes: str, objective: str = "energy", effort: int = 500_000,
-    json: Json = False,
+    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
+    objective: str = "energy", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -51,6 +53,7 @@ def explain(
         chip: as of `design map`; a folder of Timeloop's files is explained with its own mapping.
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
+        density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
@@ -59,7 +62,7 @@ def explain(
     from silicast.report.designs import mapping_card, mapping_data, traffic_table
 
     if op:
-        answer = mapped(task_of(chip, op, sizes), objective, effort)
+        answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
         nest, cost = answer.nest, answer.cost
     else:
         nest, cost = given_mapping(chip)
@@ -68,3 +71,6 @@ def explain(
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
     return status.ANSWERED
+
+
+design.command(search)

@@ -19,6 +19,7 @@ def explain(
     asked: BatchFlags | None = None,
     degrees: Degrees | None = None,
     *,
+    device: str | None = None,
     depth: int = 4,
     pipes: Annotated[bool, Parameter(negative="")] = False,
     calibration: Calibrations = None,
@@ -29,6 +30,7 @@ def explain(
 
     Args:
         scenario: a scenario file; or give the flags of `silicast infer`.
+        device: catalog name, or path to a device file.
         depth: levels of the tree to show.
         pipes: a line also for everything that a kernel waits for.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
@@ -38,8 +40,8 @@ def explain(
     if depth < 1:
         raise SilicastError(f"expected at least 1, found {depth}", field="--depth")
     if scenario is None:
-        tree = _from_flags(asked, degrees)
-    elif asked is None and degrees is None:
+        tree = _from_flags(asked, degrees, device)
+    elif asked is None and degrees is None and device is None:
         tree = read_scenario(scenario)
     else:
         raise SilicastError(
@@ -60,9 +62,12 @@ def explain(
     )
 
 
-def _from_flags(asked: BatchFlags | None, degrees: Degrees | None) -> Tree:
-    if asked is None:
-        raise SilicastError(
-            "is missing", field="--model", hint="give --model and --device, or a scenario file"
-        )
-    return inference_scenario(asked, (degrees or Degrees()).given)
+def _from_flags(asked: BatchFlags | None, degrees: Degrees | None, device: str | None) -> Tree:
+    for flag, value in (("--model", asked), ("--device", device)):
+        if value is None:
+            raise SilicastError(
+                "is missing", field=flag, hint="give --model and --device, or a scenario file"
+            )
+    assert asked is not None
+    assert device is not None
+    return inference_scenario(asked, (degrees or Degrees()).given, device)

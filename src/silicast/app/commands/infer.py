@@ -10,6 +10,7 @@ def infer(
     asked: BatchFlags,
     degrees: Degrees | None = None,
     *,
+    device: str,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -17,11 +18,12 @@ def infer(
     """Predict one static batch of a model: prefill, each further token, total and memory.
 
     Args:
+        device: catalog name, or path to a device file.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    scenario = inference_scenario(asked, (degrees or Degrees()).given)
+    scenario = inference_scenario(asked, (degrees or Degrees()).given, device)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
 

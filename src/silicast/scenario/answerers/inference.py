@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.assumed_structure import with_assumed_structure
@@ -14,9 +15,11 @@ from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.knowledge import unknown_cap
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.batch_figures import figures_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, description, framework_of
 from silicast.scenario.measured import calibrated_by
+from silicast.scenario.room import batch_room
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
@@ -31,7 +34,9 @@ MILLI = 1e3
 @register
 @final
 class InferenceAnswerer(Answerer):
-    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``."""
+    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``, and
+    what :mod:`~silicast.scenario.batch_figures` makes of them.
+    """
 
     task: ClassVar[str] = "inference"
 
@@ -54,7 +59,14 @@ class InferenceAnswerer(Answerer):
                 f"not every kernel was measured on {deployment.device.architecture} in its format: "
                 "constants of others stand in"
             )
-        reply = _answer(found, deployment, warnings, bound_only=scenario.raw.tier == "bound")
+        bound_only = scenario.raw.tier == "bound"
+        figures = {}
+        if not bound_only:
+            price = deployment.machine.links.price_per_gpu_hour if scenario.raw.cluster else None
+            figures = figures_of(found, deployment, len(lengths), work.output_len, price)
+        reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
+        if room := batch_room(deployment, lengths, work.output_len):
+            reply.why["room"] = room
         if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
             from silicast.composition.imbalance import imbalance
 
@@ -102,7 +114,12 @@ def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
 
 
 def _answer(
-    found: StaticBatch, deployment: Deployment, warnings: list[str], *, bound_only: bool
+    found: StaticBatch,
+    deployment: Deployment,
+    warnings: list[str],
+    figures: Mapping[str, Quantity],
+    *,
+    bound_only: bool,
 ) -> Answer:
     metrics: dict[str, Quantity] = {}
     bound: dict[str, float] = {}
@@ -111,6 +128,7 @@ def _answer(
         bound[name] = prediction.bound_seconds * MILLI
     memory = found.memory_gb
     metrics["memory_gb"] = with_assumed_structure(memory) if deployment.model.assumed else memory
+    metrics |= figures
     domain = found.total.domain
     if domain == "in" and unknown_cap(deployment.device):
         domain = "near"

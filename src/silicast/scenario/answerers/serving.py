@@ -15,7 +15,7 @@ from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
-from silicast.serving.deploy import Expected
+from silicast.serving.launch import Expected
 
 if TYPE_CHECKING:
     from silicast.composition.trace_events import Trace

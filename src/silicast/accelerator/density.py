@@ -1,0 +1,449 @@
+"""Where a tensor's values are not zero, and what that says of any of its tiles.
+
+A density is a distribution of how many values of a tile are not zero. From it follow how likely a
+tile has none, how many it holds at most, and what the busiest of several tiles holds. Formulas and
+sources: docs/explanation/accelerator-sparsity.md.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+Extents = tuple[int, ...]
+"""Words along each index of a tensor."""
+
+Drawn = tuple[tuple[int, float], ...]
+"""(values that are not zero, weight), in any order; weights need not add to one."""
+
+MOST_TERMS = 4096
+"""Numbers of values that are told apart; a wider distribution is taken in steps."""
+
+
+MOST_VALUES = 2**26
+"""Of a banded matrix that is laid out to be counted."""
+
+
+class Density(ABC):
+    """A distribution of the values that are not zero. Subclasses are final and frozen."""
+
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """Values that are not zero over all values, more than 0 and at most 1."""
+
+    @abstractmethod
+    def drawn(self, tile: Extents, whole: Extents) -> Drawn:
+        """How many values of a tile are not zero, and how often.
+
+        Args:
+            tile: its lengths along the tensor's indices; whole: those of the tensor.
+        """
+
+    def most_one(self, tile: Extents, whole: Extents) -> float:
+        """Largest number of values in a tile that are not zero."""
+        return float(max(held for held, weight in self.drawn(tile, whole) if weight > 0))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no value is zero."""
+        return self.share >= 1.0
+
+    def empty_one(self, tile: Extents, whole: Extents) -> float:
+        """Probability that a tile has only zeros."""
+        return _expected(self.drawn(tile, whole), lambda held: held == 0)
+
+    def blocks_one(self, tile: Extents, whole: Extents, block: int) -> float:
+        """Expected accesses of ``block`` words that bring a tile's values that are not zero."""
+        return _expected(self.drawn(tile, whole), lambda held: math.ceil(held / block))
+
+    def busiest_one(self, tile: Extents, whole: Extents, units: int) -> float:
+        """Expected values that are not zero in that of ``units`` tiles that has most."""
+        return _largest(self.drawn(tile, whole), units)
+
+    def empty(self, tiles: tuple[F64, ...], whole: Extents) -> F64:
+        """Probability that tiles of these extents have only zeros, (mappings,)."""
+        return self._each(tiles, lambda tile: self.empty_one(tile, whole))
+
+    def blocks(self, tiles: tuple[F64, ...], whole: Extents, block: int) -> F64:
+        """Expected accesses of ``block`` words for tiles of these extents, (mappings,)."""
+        return self._each(tiles, lambda tile: self.blocks_one(tile, whole, block))
+
+    def imbalance(self, tiles: tuple[F64, ...], whole: Extents, units: F64) -> F64:
+        """How much more the busiest of ``units`` tiles holds than the mean, >= 1, (mappings,)."""
+
+        def ask(key: Extents) -> float:
+            words = math.prod(key[1:])
+            return max(1.0, self.busiest_one(key[1:], whole, key[0]) / (words * self.share))
+
+        return self._each((units, *(np.broadcast_to(t, units.shape) for t in tiles)), ask)
+
+    def _each(self, tiles: tuple[F64, ...], ask: Callable[[Extents], float]) -> F64:
+        """The answer of each mapping; those with equal tiles are asked once."""
+        if not tiles:
+            return np.full(1, ask(()))
+        every = np.stack(tiles).astype(np.int64)
+        if (every == every[:, :1]).all():
+            return np.full(every.shape[1], ask(tuple(int(e) for e in every[:, 0])))
+        kinds, which = np.unique(every, axis=1, return_inverse=True)
+        values = np.array([ask(tuple(int(e) for e in kind)) for kind in kinds.T])
+        found: F64 = values[which.reshape(-1)]
+        return found
+
+
+def _in_range(share: float) -> None:
+    if not 0.0 < share <= 1.0:
+        raise SilicastError(
+            f"expected a density above 0 and at most 1, found {share:g}", field="density"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Structured(Density):
+    """Every tile holds its share, whatever its size: pruning in a fixed pattern.
+
+    A tile whose share is no whole number holds one value more or less. Timeloop's
+    ``fixed_structured``.
+
+    >>> Structured(0.25).empty_one((8,), (64,)), Structured(0.25).empty_one((1,), (64,))
+    (0.0, 0.75)
+    """
+
+    density: float
+
+    def __post_init__(self) -> None:
+        _in_range(self.density)
+
+    @property
+    def share(self) -> float:
+        """As given."""
+        return self.density
+
+    def drawn(self, tile: Extents, whole: Extents) -> Drawn:
+        """Its share, rounded down or up."""
+        del whole
+        held = math.prod(tile) * self.density
+        less = math.floor(held)
+        return ((less, 1.0 - (held - less)), (less + 1, held - less))
+
+
+DENSE = Structured(1.0)
+"""No value is zero."""
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(Density):
+    """Values that are not zero lie anywhere in the tensor with equal chance.
+
+    Their number in a tile is hypergeometric: drawn from the tensor without putting back.
+
+    >>> round(Uniform(0.5).empty_one((2,), (4,)), 6)
+    0.166667
+    """
+
+    density: float
+
+    def __post_init__(self) -> None:
+        _in_range(self.density)
+
+    @property
+    def share(self) -> float:
+        """As given."""
+        return self.density
+
+    def drawn(self, tile: Extents, whole: Extents) -> Drawn:
+        """Hypergeometric; a tensor whose share is no whole number holds one value more or less."""
+        words, total = math.prod(tile), max(math.prod(whole), math.prod(tile))
+        held = self.density * total
+        less = min(total, math.floor(held + 1e-9))
+        if held - less <= 1e-9:
+            return _hypergeometric(words, total, less)
+        return _mixed(
+            _hypergeometric(words, total, less), _hypergeometric(words, total, less + 1),
+            held - less,
+        )  # fmt: skip
+
+    def most_one(self, tile: Extents, whole: Extents) -> float:
+        """All of the tile, or all that there are."""
+        total = max(math.prod(whole), math.prod(tile))
+        return float(min(math.prod(tile), math.ceil(self.density * total - 1e-9)))
+
+
+@final
+@dataclass(frozen=True)
+class Blocked(Density):
+    """``n`` of every ``m`` values along one index are not zero, anywhere among the ``m``.
+
+    Attributes:
+        n, m: as in 2:4.
+        index: of the tensor, that the blocks lie along; -1 = the last.
+
+    >>> round(Blocked(2, 4).empty_one((2,), (8,)), 6), Blocked(2, 4).empty_one((4,), (8,))
+    (0.166667, 0.0)
+    """
+
+    n: int
+    m: int
+    index: int = -1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n <= self.m:
+            raise SilicastError(
+                f"expected n of m values with 0 < n <= m, found {self.n}:{self.m}",
+                field="density",
+            )  # fmt: skip
+
+    @property
+    def share(self) -> float:
+        """``n / m``."""
+        return self.n / self.m
+
+    def drawn(self, tile: Extents, whole: Extents) -> Drawn:
+        """Whole blocks hold ``n``; of a block that is cut, as many as are drawn from it."""
+        del whole
+        if tile and not -len(tile) <= self.index < len(tile):
+            raise SilicastError(
+                f"blocks lie along index {self.index}, of {len(tile)}", field="density.index"
+            )
+        length = tile[self.index] if tile else 1
+        rows = math.prod(tile) // length
+        whole_blocks, rest = divmod(length, self.m)
+        fixed = rows * whole_blocks * self.n
+        if not rest:
+            return ((fixed, 1.0),)
+        if rest * rows > MOST_TERMS:  # the rests of all rows, drawn from as many blocks at once
+            cut = _hypergeometric(rest * rows, self.m * rows, self.n * rows)
+        else:
+            cut = _sum_of(_hypergeometric(rest, self.m, self.n), rows)
+        return tuple((fixed + held, weight) for held, weight in cut)
+
+
+@final
+@dataclass(frozen=True)
+class Given(Density):
+    """A tensor that is there: every tile of it is counted.
+
+    Attributes:
+        mask: where it is not zero, packed; see :meth:`of`.
+        shape: of the tensor.
+    """
+
+    mask: bytes
+    shape: Extents
+
+    @staticmethod
+    def of(values: NDArray[np.generic]) -> Given:
+        """The pattern of an array.
+
+        Raises:
+            SilicastError: it has no value that is not zero.
+        """
+        held = values != 0
+        if not held.any():
+            raise SilicastError("expected a tensor with a value that is not zero", field="density")
+        return Given(np.packbits(held).tobytes(), tuple(values.shape))
+
+    @staticmethod
+    def banded(rows: int, columns: int, half_width: int) -> Given:
+        """A matrix whose values lie within ``half_width`` of its diagonal.
+
+        >>> Given.banded(4, 4, 0).share
+        0.25
+        """
+        along = np.arange(columns)[None, :] - np.arange(rows)[:, None] * columns / rows
+        return Given.of(np.abs(along) <= half_width)
+
+    @property
+    def share(self) -> float:
+        """Counted."""
+        return float(_held(self).sum()) / math.prod(self.shape)
+
+    def drawn(self, tile: Extents, whole: Extents) -> Drawn:
+        """Every tile of the tensor.
+
+        Raises:
+            SilicastError: the tensor of the einsum is not of this shape.
+        """
+        if self.shape != whole:
+            raise SilicastError(
+                f"the pattern is of shape {self.shape}, the tensor of {whole}", field="density"
+            )
+        return _tile_counts(self, tile)
+
+
+def density_of(text: str | float, shape: Extents, field: str = "density") -> Density:
+    """A density as a user writes it.
+
+    Args:
+        text: ``0.4`` (values anywhere), ``structured:0.4`` (each tile its share), ``2:4`` along the
+            last index, ``2:4:0`` along the first, ``banded:3`` (three values on either side of the
+            diagonal), or the path of a tensor in a ``.npy`` file.
+        shape: of the tensor.
+
+    Raises:
+        SilicastError: none of these, out of range, or a tensor of another shape.
+
+    >>> density_of("2:4", (8, 8)).share, density_of(0.4, (8, 8))
+    (0.5, Uniform(density=0.4))
+    """
+    try:
+        return _density_of(str(text).strip(), shape)
+    except SilicastError as error:
+        raise error.located(field) from None
+
+
+def _density_of(text: str, shape: Extents) -> Density:
+    if text.endswith(".npy"):
+        return _from_file(Path(text), shape)
+    kind, _, rest = text.partition(":")
+    if not rest:
+        return Uniform(_number(text, text))
+    if kind in {"uniform", "structured"}:
+        return (Uniform if kind == "uniform" else Structured)(_number(rest, text))
+    numbers = [int(_number(part, text)) for part in rest.split(":")]
+    if kind == "banded":
+        if len(shape) != 2:
+            raise SilicastError(
+                f"a band is of a matrix, the tensor has {len(shape)} indices",
+                hint="give its density as a number, or its values in a .npy file",
+            )  # fmt: skip
+        if math.prod(shape) > MOST_VALUES:
+            raise SilicastError(f"a banded matrix of {shape[0]} x {shape[1]} is too large to count",
+                                hint=f"at most {MOST_VALUES:,} values")  # fmt: skip
+        return Given.banded(shape[0], shape[1], numbers[0])
+    along = numbers[1] if len(numbers) > 1 else -1
+    if not -len(shape) <= along < len(shape):
+        raise SilicastError(f"no index {along}: the tensor has {len(shape)}")
+    return Blocked(int(_number(kind, text)), numbers[0], along)
+
+
+def _number(part: str, text: str) -> float:
+    try:
+        return float(part)
+    except ValueError:
+        raise SilicastError(
+            f"expected a density, found {text!r}",
+            hint="0.4, structured:0.4, 2:4, banded:3 or a path that ends in .npy",
+        ) from None  # fmt: skip
+
+
+def _from_file(path: Path, shape: Extents) -> Given:
+    try:
+        values = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
+        ) from None
+    except ValueError as error:
+        raise SilicastError(f"no array of numbers: {error}", file=str(path)) from None
+    if tuple(values.shape) != shape:
+        raise SilicastError(
+            f"the array is of shape {tuple(values.shape)}, the tensor of {shape}", file=str(path)
+        )
+    return Given.of(values)
+
+
+@lru_cache(maxsize=32)
+def _held(pattern: Given) -> NDArray[np.bool_]:
+    bits = np.unpackbits(
+        np.frombuffer(pattern.mask, dtype=np.uint8), count=math.prod(pattern.shape)
+    )
+    return bits.astype(bool).reshape(pattern.shape)
+
+
+@lru_cache(maxsize=4096)
+def _tile_counts(pattern: Given, tile: Extents) -> Drawn:
+    counts = _held(pattern).astype(np.int64)
+    for axis, extent in enumerate(tile):
+        starts = np.arange(0, counts.shape[axis], max(1, extent))
+        counts = np.add.reduceat(counts, starts, axis=axis)
+    held, times = np.unique(counts, return_counts=True)
+    return tuple(zip(held.tolist(), times.tolist(), strict=True))
+
+
+@lru_cache(maxsize=65536)
+def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
+    """How many of ``filled`` places among ``total`` are drawn with ``words`` of them.
+
+    From the mode outwards by the ratio of neighbours, until nothing is left; a distribution of
+    more than ``MOST_TERMS`` numbers is taken as normal, in steps.
+    """
+    share = filled / total
+    variance = words * share * (1 - share) * (total - words) / max(1, total - 1)
+    if 16.0 * math.sqrt(variance) > MOST_TERMS:
+        step = max(1, round(math.sqrt(variance) / 64))
+        return tuple(
+            (round(words * share) + place * step,
+             math.exp(-0.5 * (place * step) ** 2 / variance))
+            for place in range(-512, 513)
+        )  # fmt: skip
+    least, most = max(0, words + filled - total), min(words, filled)
+    mode = min(most, max(least, (words + 1) * (filled + 1) // (total + 2)))
+    found = [(mode, 1.0)]
+    for upwards in (True, False):
+        held, weight = mode, 1.0
+        while weight > 1e-18 and (held < most if upwards else held > least):
+            if upwards:
+                weight *= (filled - held) * (words - held)
+                weight /= (held + 1) * (total - filled - words + held + 1)
+                held += 1
+            else:
+                weight *= held * (total - filled - words + held)
+                weight /= (filled - held + 1) * (words - held + 1)
+                held -= 1
+            found.append((held, weight))
+    return tuple(found)
+
+
+def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
+    """One draw or, in a share of all cases, the other."""
+    parts: list[tuple[int, float]] = []
+    for drawn, part in ((less, 1.0 - share), (more, share)):
+        total = math.fsum(weight for _, weight in drawn)
+        parts.extend((held, part * weight / total) for held, weight in drawn)
+    return tuple(parts)
+
+
+@lru_cache(maxsize=4096)
+def _sum_of(one: Drawn, times: int) -> Drawn:
+    """The sum of several independent draws."""
+    single = np.zeros(max(held for held, _ in one) + 1)
+    total = math.fsum(weight for _, weight in one)
+    for held, weight in one:
+        single[held] = weight / total
+    found = np.ones(1)
+    while times:
+        if times % 2:
+            found = np.convolve(found, single)
+        single, times = np.convolve(single, single), times // 2
+    return tuple((held, float(weight)) for held, weight in enumerate(found) if weight > 0)
+
+
+def _largest(drawn: Drawn, units: int) -> float:
+    """Expected largest of several independent draws."""
+    total = math.fsum(weight for _, weight in drawn)
+    found, below, reached = 0.0, 0.0, 0.0
+    for held, weight in sorted(drawn):
+        reached += weight / total
+        chance = min(1.0, reached) ** units
+        found += held * (chance - below)
+        below = chance
+    return found
+
+
+def _expected(drawn: Drawn, value: Callable[[int], float]) -> float:
+    total = math.fsum(weight for _, weight in drawn)
+    return math.fsum(weight * value(held) for held, weight in drawn) / total

@@ -1,0 +1,162 @@
+"""Attention on designs: two products a head with a softmax between, fused where scores stay.
+
+Scores stay on the chip where a block of them fits the largest memory on it twice; else they go
+through main memory.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.accelerator.architecture import Memory
+from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.einsum import OUTPUTS
+from silicast.accelerator.kernels.mapped import (
+    Format,
+    Load,
+    MappedKernel,
+    analysed,
+    format_of,
+    load_of,
+    products,
+    vector_cost,
+)
+from silicast.core import xp
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.attention_decode import AttentionDecode
+from silicast.kernels.attention_prefill import AttentionPrefill
+from silicast.kernels.attention_work import (
+    Sequences,
+    column,
+    element_bytes,
+    live_keys,
+    live_scores,
+    useful,
+    windows,
+)
+from silicast.kernels.implementation import Analysis, register
+from silicast.kernels.physics import load_physics
+from silicast.workload.op import Op, OpBatch
+
+BLOCK_ROWS, BLOCK_KEYS = 64.0, 256.0
+"""Queries and keys of a block of scores, where there are so many."""
+
+
+class NestAttention(MappedKernel):
+    """Prefill or decode attention.
+
+    Class attributes:
+        decode: the cache does not yet hold the new tokens.
+    """
+
+    decode: ClassVar[bool]
+    group: ClassVar[str] = GROUP
+    ragged: ClassVar[frozenset[str]] = frozenset({"q_len", "kv_len"})
+
+    @final
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        variant = batch.variant
+        c = load_physics(GROUP).constants(device.architecture)
+        fmt = format_of(device, variant.dtype, variant.kv_dtype or "")
+        work = Sequences.of(batch, decode=self.decode)
+        causal = variant.flag("causal", default=True)
+        heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
+        width = column(batch, "head_dim", 128)
+        window = windows(batch, work)
+        keys = xp.float64(live_keys(work.q, work.kv, window))
+        scores = xp.float64(live_scores(work.q, work.kv, window, causal=causal))
+        queries = xp.float64(work.q)
+        group = xp.float64(work.spread(np.maximum(1, heads // np.maximum(groups, 1))))
+        dense = queries * keys
+        visited = np.minimum(scores + queries * (0.5 * c["attention_block"]), dense)
+        # Heads of all sequences run side by side: an entry has its share of what all take.
+        pairs = work.spread(work.sequences * xp.float64(groups))
+        load = _both_products(
+            device, fmt, pairs, queries * group, keys, xp.float64(work.spread(width))
+        ).times(visited / np.maximum(dense, 1.0) / pairs)
+        load = _summed(load, work, xp.float64(groups))
+        kept = work.total(visited) * heads
+        vector_s, joules = vector_cost(device, kept * c["softmax_ops"], kept)
+        q_size, kv_size = (
+            element_bytes(variant.dtype), element_bytes(variant.kv_dtype or variant.dtype)
+        )  # fmt: skip
+        tokens = work.total(queries)
+        cached = 2.0 * work.total(keys) * groups * width * kv_size
+        return analysed(
+            device, variant, load, flops=4.0 * work.total(scores) * heads * width,
+            read=tokens * heads * width * q_size + cached,
+            written=tokens * heads * width * q_size, vector_s=vector_s, vector_joules=joules,
+        )  # fmt: skip
+
+    @final
+    def flops(self, op: Op) -> int:
+        """Exact useful FLOPs: live scores only."""
+        return useful(op, decode=self.decode)[0]
+
+    @final
+    def compulsory_bytes(self, op: Op) -> int:
+        """Exact bytes moved once."""
+        return useful(op, decode=self.decode)[1]
+
+
+def _both_products(
+    device: Device, fmt: Format, pairs: F64, rows: F64, keys: F64, width: F64
+) -> Load:
+    """Scores and weighted values of ``pairs`` heads, (entries,)."""
+    stays = scores_stay(device, fmt, rows, keys)
+    one, left = np.ones_like(rows), np.where(stays, 0.0, 1.0)
+    scores = products(device, fmt, pairs, rows, keys, width, np.stack([one, one, left]))
+    values = products(device, fmt, pairs, rows, width, keys, np.stack([one, left, one]))
+    return load_of(device, fmt, scores).plus(load_of(device, fmt, values))
+
+
+def scores_stay(device: Device, fmt: Format, rows: F64, keys: F64) -> NDArray[np.bool_]:
+    """Whether a block of scores, in two buffers, fits the largest memory on the chip."""
+    arch = chip_of(device).in_format(fmt.compute, fmt.bits)
+    room = max((_room(memory) for memory in arch.memories[1:]), default=0.0)
+    block = np.minimum(rows, BLOCK_ROWS) * np.minimum(keys, BLOCK_KEYS)
+    found: NDArray[np.bool_] = 2.0 * block <= room
+    return found
+
+
+def _room(memory: Memory) -> float:
+    return memory.usable_words if memory.may_keep(OUTPUTS) else 0.0
+
+
+def _summed(load: Load, work: Sequences, groups: F64) -> Load:
+    """Over the sequences of each op, for all its key-value heads."""
+
+    def total(values: F64) -> F64:
+        found: F64 = work.total(values) * groups
+        return found
+
+    return Load(
+        total(load.core_s), total(load.main_s), total(load.unit_s),
+        {name: total(values) for name, values in load.level_bytes.items()},
+        total(load.main_bytes), total(load.joules),
+    )  # fmt: skip
+
+
+@register
+@final
+class NestAttentionPrefill(NestAttention):
+    """New tokens attend to themselves and what is cached."""
+
+    family: ClassVar[str] = "attention_prefill"
+    decode: ClassVar[bool] = False
+    dims = AttentionPrefill.dims
+
+
+@register
+@final
+class NestAttentionDecode(NestAttention):
+    """One new token a sequence, or a few, attend to a cache."""
+
+    family: ClassVar[str] = "attention_decode"
+    decode: ClassVar[bool] = True
+    dims = AttentionDecode.dims

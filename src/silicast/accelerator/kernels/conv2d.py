@@ -1,0 +1,125 @@
+"""Convolutions on designs: windows that slide, or unrolled to products where the rules of the
+design are those of products. Gradients are products of the same size.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast, final
+
+import numpy as np
+
+from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.kernels.mapped import (
+    Format,
+    MappedKernel,
+    analysed,
+    format_of,
+    joined,
+    load_of,
+    products,
+)
+from silicast.accelerator.problems import GROUPED, WINDOWS, Problem
+from silicast.accelerator.refit import Counted, counted
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.conv2d import Conv2d
+from silicast.kernels.conv2d_shapes import Shape
+from silicast.kernels.implementation import Analysis, implementation_for, register
+from silicast.workload.op import Op, OpBatch
+
+_ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
+
+
+@register
+@final
+class NestConv2d(MappedKernel):
+    """Forward convolutions, grouped and depthwise, and the gradients of images and filters."""
+
+    family: ClassVar[str] = "conv2d"
+    group: ClassVar[str] = GROUP
+    dims = _ON_GPUS.dims
+    dtypes = _ON_GPUS.dtypes
+    lessening = _ON_GPUS.lessening
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        variant, recipe = batch.variant, RECIPES[batch.variant.dtype]
+        fmt = format_of(device, variant.dtype)
+        shape = Shape.of(batch.dims).floats()
+        forward = not (variant.flag("backward_data") or variant.flag("backward_weights"))
+        if forward and chip_of(device).slides:
+            found = _sliding(device, fmt, shape)
+        else:
+            found = _unrolled(device, fmt, shape, weights=variant.flag("backward_weights"))
+        load = load_of(device, fmt, found)
+        sizes = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
+        read = shape.elements_in * sizes[0] + shape.elements_filter * sizes[1]
+        return analysed(
+            device, variant, load, flops=2.0 * shape.macs, read=read,
+            written=shape.elements_out * sizes[2],
+        )  # fmt: skip
+
+    def flops(self, op: Op) -> int:
+        """Of the direct sum."""
+        return _ON_GPUS.flops(op)
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Images, filters and results once each."""
+        return _ON_GPUS.compulsory_bytes(op)
+
+
+def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
+    """Windows of one stride along both axes; others are unrolled."""
+    parts: list[tuple[I64, Counted]] = []
+    even = shape.stride_h == shape.stride_w
+    for stride in np.unique(shape.stride_h[even]).tolist():
+        for grouped in (False, True):
+            rows = np.flatnonzero(
+                even & (shape.stride_h == stride) & ((shape.groups > 1.0) == grouped)
+            )
+            if len(rows):
+                problem = Problem(GROUPED if grouped else WINDOWS, int(stride))
+                parts.append((rows, _windows(device, fmt, problem, _rows(shape, rows))))
+    rest = np.flatnonzero(~even)
+    if len(rest):
+        parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), weights=False)))
+    return joined(parts)
+
+
+def _rows(shape: Shape, rows: I64) -> Shape:
+    return Shape(**{name: value[rows] for name, value in vars(shape).items()})
+
+
+def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Counted:
+    by_dim = {
+        "G": shape.groups, "C": shape.c_of_group, "M": shape.k_of_group, "R": shape.r,
+        "S": shape.s, "N": shape.n, "P": shape.p, "Q": shape.q,
+    }  # fmt: skip
+    sizes = np.stack([by_dim[dim] for dim in problem.dims])
+    # Padding is no word of main memory.
+    padded_h = (shape.p - 1.0) * shape.stride_h + shape.r
+    padded_w = (shape.q - 1.0) * shape.stride_w + shape.s
+    there = shape.elements_in / (shape.n * shape.c * padded_h * padded_w)
+    one = np.ones_like(there)
+    shares = np.stack([one, np.minimum(there, 1.0), one])
+    return counted(chip_of(device), problem, sizes, fmt.compute, fmt.bits, fmt.column, shares)
+
+
+def _unrolled(device: Device, fmt: Format, shape: Shape, *, weights: bool) -> Counted:
+    """The same multiplications as products; windows unroll on the chip, not in main memory."""
+    positions = shape.n * shape.p * shape.q
+    taps = shape.c_of_group * shape.r * shape.s
+    there = np.minimum(shape.elements_in / (positions * taps * shape.groups), 1.0)
+    one = np.ones_like(there)
+    if weights:  # filters' gradient: images are summed over
+        m, n, k = shape.k_of_group, taps, positions
+        shares = np.stack([there, one, one])
+    else:
+        m, n, k = positions, shape.k_of_group, taps
+        shares = np.stack([one, there, one])
+    return products(device, fmt, _whole(shape.groups), m, n, k, shares)
+
+
+def _whole(values: F64) -> F64:
+    return np.asarray(values, dtype=np.float64)

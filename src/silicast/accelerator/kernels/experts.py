@@ -1,0 +1,105 @@
+"""Layers of experts on designs: the products of the experts of the busiest rank, each mapped."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast, final
+
+import numpy as np
+
+from silicast.accelerator.chip import GROUP
+from silicast.accelerator.kernels.mapped import (
+    Load,
+    MappedKernel,
+    analysed,
+    format_of,
+    load_of,
+    products,
+    vector_cost,
+)
+from silicast.core import xp
+from silicast.core.dtypes import BITS, recipe_for
+from silicast.core.numerics import F64, folded
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, implementation_for, register
+from silicast.kernels.moe import Moe, distribution_of
+from silicast.kernels.moe_recipes import is_gated
+from silicast.kernels.routing import Loads, busiest_loads
+from silicast.workload.op import Op, OpBatch
+
+_ON_GPUS = cast("Moe", implementation_for("moe", "simt"))
+
+
+@register
+@final
+class NestMoe(MappedKernel):
+    """Grouped products of the experts that routing hits."""
+
+    family: ClassVar[str] = "moe"
+    group: ClassVar[str] = GROUP
+    dims = _ON_GPUS.dims
+    dtypes = _ON_GPUS.dtypes
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        variant, recipe = batch.variant, recipe_for(batch.variant.dtype)
+        dims, one = batch.dims, batch.filled(1)
+        tokens, experts = dims["tokens"], dims["experts"]
+        ep = np.minimum(dims.get("ep", one), experts)
+        inner = xp.float64(-(-dims["intermediate"] // dims.get("tp", one)))
+        hidden = xp.float64(dims["hidden"])
+        loads = busiest_loads(
+            distribution_of(variant), tokens, experts, np.minimum(dims["topk"], experts), ep
+        )
+        wide = 2.0 if is_gated(variant) else 1.0
+        parts = []
+        if not variant.flag("w2"):
+            parts.append((wide * inner, hidden))
+        if not variant.flag("w13"):
+            parts.append((hidden, inner))
+        load: Load | None = None
+        for n, k in parts:
+            own = _products(device, variant.dtype, loads, n, k)
+            load = own if load is None else load.plus(own)
+        assert load is not None
+        assigned = loads.tokens()
+        widths = sum((n * k for n, k in parts), 0.0 * hidden)
+        vector_s, joules = vector_cost(device, 6.0 * assigned * inner, assigned * inner)
+        even = np.ceil(tokens * np.minimum(dims["topk"], experts) / ep)
+        hit = np.ceil(np.minimum(experts, tokens * dims["topk"]) / ep)
+        if distribution_of(variant) != "balanced":
+            hit = np.ceil(np.minimum(dims["topk"], experts) / ep)
+        rows = np.minimum(xp.float64(tokens), even) * hidden * (BITS[recipe.output] / 8.0)
+        return analysed(
+            device, variant, load, flops=2.0 * even * widths,
+            read=hit * widths * (recipe.weight_bits / 8.0) + rows, written=rows,
+            vector_s=vector_s, vector_joules=joules,
+        )  # fmt: skip
+
+    def flops(self, op: Op) -> int:
+        """Of the busiest rank, evenly routed."""
+        return _ON_GPUS.flops(op)
+
+    def compulsory_bytes(self, op: Op) -> int:
+        """Weights of the experts that are hit, tokens in and out."""
+        return _ON_GPUS.compulsory_bytes(op)
+
+
+def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
+    """One product for each expert that has tokens; experts run side by side where units are."""
+    fmt = format_of(device, dtype)
+    each, weight = np.broadcast_arrays(loads.tokens_each, loads.weight)
+    active = np.minimum(each, 1.0) * weight
+    sides = np.broadcast_to(np.maximum(np.rint(folded(active)), 1.0), each.shape)
+    m = np.maximum(np.ceil(each), 1.0)
+    flat = [np.broadcast_to(x, each.shape).ravel() for x in (sides, m, n, k)]
+    found = load_of(device, fmt, products(device, fmt, *flat)).times((active / sides).ravel())
+
+    def total(values: F64) -> F64:
+        summed: F64 = folded(values.reshape(each.shape))
+        return summed
+
+    return Load(
+        total(found.core_s), total(found.main_s), total(found.unit_s),
+        {name: total(values) for name, values in found.level_bytes.items()},
+        total(found.main_bytes), total(found.joules),
+    )  # fmt: skip

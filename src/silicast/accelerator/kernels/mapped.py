@@ -1,0 +1,315 @@
+"""What all mapped kernels share: formats, counted products, and the analysis made of counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.accelerator.chip import GROUP, Chip, chip_of
+from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.refit import Counted, counted, stored_templates, template_of
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Demand
+from silicast.kernels.physics import load_physics
+from silicast.kernels.roofline import RooflineKernel, on_chip
+from silicast.workload.op import Variant
+
+PICO = 1e-12
+REFERENCE = (1024, 1024, 1024)
+"""The product whose proven gap stands for what the mapper may leave, where nothing is compiled."""
+
+
+@final
+@dataclass(frozen=True)
+class Format:
+    """A number format on a chip.
+
+    Attributes:
+        compute: the chip's format in which products are formed; bits: of the words that are mapped.
+        shares: of those bits, what weights, inputs and outputs take.
+    """
+
+    compute: str
+    bits: float
+    shares: tuple[float, float, float]
+
+    @property
+    def column(self) -> F64 | None:
+        """The shares, (3,); None = all of the bits."""
+        return None if self.shares == (1.0, 1.0, 1.0) else np.array(self.shares)
+
+
+@lru_cache(maxsize=256)
+def format_of(device: Device, dtype: str, weights: str = "") -> Format:
+    """How a format or recipe is laid out on a chip.
+
+    Args:
+        weights: the stored format of the stationary operand, "" = the recipe's.
+
+    Raises:
+        SilicastError: the chip does not multiply in it.
+    """
+    recipe = RECIPES.get(dtype)
+    compute = recipe.compute if recipe else dtype
+    device.matrix_pipe(compute)
+    sizes = (
+        (recipe.weight_bits, recipe.activation_bits, BITS[recipe.output])
+        if recipe
+        else (BITS[dtype], BITS[dtype], BITS[dtype])
+    )
+    if weights:
+        stored = RECIPES[weights].activation_bits if weights in RECIPES else BITS[weights]
+        sizes = (stored, *sizes[1:])
+    bits = float(max(sizes[1], sizes[2]))
+    return Format(
+        _own_name(chip_of(device), device, compute), bits,
+        (sizes[0] / bits, sizes[1] / bits, sizes[2] / bits),
+    )  # fmt: skip
+
+
+def _own_name(chip: Chip, device: Device, compute: str) -> str:
+    """The format of the file that ``compute`` runs as: its own, or the one it is computed in."""
+    formats = chip.content.compute.formats
+    if compute in formats or not formats:
+        return compute
+    rate = device.rate_per_core("tensor", compute)
+    same = [name for name in formats if device.rate_per_core("tensor", name) == rate]
+    return next(iter(same), compute)
+
+
+def products(
+    device: Device, fmt: Format, b: F64, m: F64, n: F64, k: F64,
+    main_shares: F64 | None = None,
+) -> Counted:  # fmt: skip
+    """Costs of ``b`` products C[m, n] = A[m, k] x B[k, n], each with operands of its own.
+
+    Args:
+        b, m, n, k: shape (rows,).
+        main_shares: (3, rows), of weights, inputs and outputs: see :func:`.refit.counted`.
+    """
+    chip = chip_of(device)
+    one = np.ones(len(m))
+    alone, several = np.flatnonzero(b <= 1.0), np.flatnonzero(b > 1.0)
+    if chip.multiplies:
+        kinds = (
+            (Problem(PRODUCT), np.stack([m, n, k])), (Problem(PRODUCTS), np.stack([b, m, n, k])),
+        )  # fmt: skip
+    else:
+        window = np.stack([k, n, one, one, one, m, one])
+        kinds = (
+            (Problem(WINDOWS), window), (Problem(GROUPED), np.concatenate([b[None], window])),
+        )  # fmt: skip
+    parts = []
+    for rows, (problem, sizes) in zip((alone, several), kinds, strict=True):
+        if len(rows):
+            shares = None if main_shares is None else main_shares[:, rows]
+            parts.append(
+                (rows, counted(chip, problem, sizes[:, rows], fmt.compute, fmt.bits, fmt.column,
+                               shares))
+            )  # fmt: skip
+    return joined(parts)
+
+
+def joined(parts: list[tuple[np.ndarray, Counted]]) -> Counted:
+    """Costs of some rows and of the others, in the order of the rows."""
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+    found = [part for _, part in parts]
+
+    def one(values: list[F64]) -> F64:
+        every: F64 = np.concatenate(values, axis=-1)[..., order]
+        return every
+
+    return Counted(
+        one([f.cycles for f in found]), one([f.unit_cycles for f in found]),
+        {name: one([f.port_cycles[name] for f in found]) for name in found[0].port_cycles},
+        one([f.level_words for f in found]), one([f.energy_pj for f in found]),
+        one([f.main_words for f in found]),
+    )  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Load:
+    """What a batch of kernels asks of a chip, counted; arrays of shape (rows,).
+
+    Attributes:
+        core_s, main_s: seconds of the chip at its clock, and of main memory's ports.
+        unit_s: of the multipliers alone.
+        level_bytes: memory -> bytes through all its instances.
+        main_bytes: to and from main memory.
+        joules: of all that was counted.
+    """
+
+    core_s: F64
+    main_s: F64
+    unit_s: F64
+    level_bytes: Mapping[str, F64]
+    main_bytes: F64
+    joules: F64
+
+    def times(self, factor: F64 | float) -> Load:
+        """So much of it."""
+        return Load(
+            self.core_s * factor, self.main_s * factor, self.unit_s * factor,
+            {name: value * factor for name, value in self.level_bytes.items()},
+            self.main_bytes * factor, self.joules * factor,
+        )  # fmt: skip
+
+    def plus(self, other: Load) -> Load:
+        """Both, one after the other."""
+        return Load(
+            self.core_s + other.core_s, self.main_s + other.main_s, self.unit_s + other.unit_s,
+            {name: value + other.level_bytes[name] for name, value in self.level_bytes.items()},
+            self.main_bytes + other.main_bytes, self.joules + other.joules,
+        )  # fmt: skip
+
+
+def load_of(device: Device, fmt: Format, found: Counted) -> Load:
+    """Counts in cycles and words as seconds, bytes and joules at the device's clock."""
+    chip = chip_of(device)
+    arch = chip.in_format(fmt.compute, fmt.bits)
+    first = arch.memories[0].name
+    main = np.zeros_like(found.cycles)
+    others = found.unit_cycles
+    for (level, _), cycles in found.port_cycles.items():
+        if level == first:
+            main = np.maximum(main, cycles)
+        else:
+            others = np.maximum(others, cycles)
+    # The busiest of all sets the cycles: where that is main memory, the chip needs fewer.
+    core = np.where(found.cycles > np.ceil(main), found.cycles, others)
+    bytes_ = fmt.bits / 8.0
+    return Load(
+        core_s=core / device.clocks.boost_hz, main_s=main / arch.clock_hz,
+        unit_s=found.unit_cycles / device.clocks.boost_hz,
+        level_bytes={
+            memory.name: words * bytes_
+            for memory, words in zip(arch.memories, found.level_words, strict=True)
+        },
+        main_bytes=found.main_words.sum(axis=0) * bytes_, joules=found.energy_pj * PICO,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def mapper_log_sd(device: Device, fmt: Format) -> float:
+    """What mappings may be off, from how much better others are not proven not to be.
+
+    The gap is that of compiled mappings, or of one product of 1,024 in each dimension; a mapping
+    somewhere between ours and the bound is as likely as another.
+    """
+    chip, c = chip_of(device), load_physics(GROUP).default
+    gaps = [
+        each.gap for op in (PRODUCT, PRODUCTS, WINDOWS)
+        for each in stored_templates(chip, Problem(op), fmt.compute, fmt.bits)
+    ]  # fmt: skip
+    if not gaps:
+        problem = Problem(PRODUCT) if chip.multiplies else Problem(WINDOWS)
+        sizes = REFERENCE if chip.multiplies else (1024, 1024, 1, 1, 1, 1024, 1)
+        gaps = [template_of(chip, problem, sizes, fmt.compute, fmt.bits).gap]
+    most = min(sum(gaps) / len(gaps), 0.9)
+    return max(-math.log(1.0 - most) / math.sqrt(12.0), c["least_mapper_log_sd"])
+
+
+class MappedKernel(RooflineKernel):
+    """A family that is mapped onto designs."""
+
+    execution_model: ClassVar[str] = "loop_nest"
+    group: ClassVar[str] = GROUP
+
+    def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :meth:`Implementation.shared_log_sd`: with what the mapper may be off."""
+        own = mapper_log_sd(device, format_of(device, variant.dtype))
+        return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": own}
+
+
+def analysed(
+    device: Device, variant: Variant, load: Load, *, flops: F64, read: F64, written: F64,
+    vector_s: F64 | float = 0.0, vector_joules: F64 | float = 0.0,
+) -> Analysis:  # fmt: skip
+    """Time, bound and energy of counted work.
+
+    Args:
+        flops: useful operations; read, written: bytes of operands and results, once each.
+        vector_s: of what the vector units do beside the products.
+    """
+    c = load_physics(GROUP).constants(device.architecture)
+    chip = chip_of(device)
+    compute = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
+    own_us = chip.content.system.launch_us
+    launch_s = c["launch_s"] if own_us is None else own_us * 1e-6
+    if variant.launch == "stream":
+        launch_s += c["stream_launch_s"]
+    vector = np.zeros_like(flops) + vector_s
+    busy = np.maximum(np.maximum(load.core_s, load.main_s), vector)
+    total = read + written
+    chip_bytes = on_chip(device)[0]
+    beyond = np.maximum(total - chip_bytes, 0.0)
+    forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
+    main_rate = device.dram.bandwidth_bytes_per_s
+    tensor = flops / device.bound_per_s(device.matrix_pipe(compute), compute)
+    resource_s = {"tensor": tensor, "dram": forced / main_rate}
+    bound = np.maximum(tensor, resource_s["dram"])
+    time = launch_s + busy
+    none = np.zeros_like(flops)
+    used = np.minimum(load.unit_s / time, 1.0)
+    return Analysis(
+        time_s=time, bound_s=bound,
+        resource_s={**resource_s, "launch": none + launch_s},
+        demand=Demand(
+            tasks=none + 1.0, waves=none + 1.0, occupancy=used,
+            pipe_work={"tensor": flops},
+            level_bytes={**load.level_bytes, "dram": load.main_bytes},
+        ),
+        features={
+            "units_share": used, "chip_share": load.core_s / time, "main_share": load.main_s / time,
+            "vector_share": vector / time,
+        },
+        independent_log_sd=none + c["independent_log_sd"],
+        energy_j=None if chip.missing_energy else load.joules + vector_joules,
+        energy_log_sd=chip.energy_log_sd,
+        warnings=warnings_of(chip),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def warnings_of(chip: Chip) -> tuple[str, ...]:
+    """What a reader must know of a design."""
+    said = []
+    if chip.missing_energy:
+        said.append(f"{chip.missing_energy} has no energy in the file: energy is not answered")
+    if chip.content.vector is None:
+        said.append("the file has no [vector]: the multipliers do what is no product")
+    return tuple(said)
+
+
+def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:
+    """Seconds and joules of operations on the vector units.
+
+    Args:
+        simple, special: operations, exponentials and the like; (rows,).
+    """
+    vector = chip_of(device).content.vector
+    seconds = simple / device.peak_per_s("fma", "fp32") + special / device.peak_per_s("xu", "fp32")
+    if vector is None:
+        return seconds, np.zeros_like(seconds)
+    plain = vector.energy_pj or 0.0
+    other = plain if vector.special_energy_pj is None else vector.special_energy_pj
+    return seconds, (simple * plain + special * other) * PICO
+
+
+def refused(error: SilicastError, device: Device, family: str) -> SilicastError:
+    """The error of a mapping that does not fit, with what was to be mapped."""
+    return SilicastError(
+        f"{family} on {device.name}: {error.message}", kind=error.kind, field=error.field,
+        hint=error.hint,
+    )  # fmt: skip

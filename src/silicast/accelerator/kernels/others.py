@@ -1,0 +1,61 @@
+"""Families that are no products stream through the vector units and memories of a design."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.kernels.mapped import PICO
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.kernels.fallback_kernels import adapter
+from silicast.kernels.implementation import register_adapter
+from silicast.kernels.physics import load_physics
+from silicast.kernels.roofline import Energies, Rates
+
+
+@lru_cache(maxsize=1024)
+def nest_rates(device: Device, dtype: str) -> Rates:
+    """Rates of a design for products in ``dtype``, where it multiplies in that; else in what it
+    has.
+    """
+    c = load_physics(GROUP).constants(device.architecture)
+    chip = chip_of(device)
+    try:
+        device.matrix_pipe(dtype)
+    except SilicastError:
+        dtype = next(iter(device.core.pipes["tensor"].rate))
+    rates = Rates.of(device, dtype, c, 1.0)
+    own_us = chip.content.system.launch_us
+    if own_us is not None:
+        rates = replace(rates, launch_s=own_us * 1e-6)
+    return replace(rates, energies=_energies(device, dtype, chip.energy_log_sd))
+
+
+def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
+    """Joules of what streams do; None where the file does not say what an access takes."""
+    chip = chip_of(device)
+    if chip.missing_energy:
+        return None
+    arch = chip.design.architecture
+    first, inner = arch.memories[0], arch.memories[1:]
+    byte = _byte_j(first.read_pj, first.word_bits, first.block_words)
+    largest = max(inner, key=lambda memory: memory.usable_words, default=first)
+    near = _byte_j(largest.read_pj, largest.word_bits, largest.block_words)
+    vector, unit = chip.content.vector, arch.compute.energy_pj or 0.0
+    simple = unit if vector is None else vector.energy_pj or 0.0
+    special = simple if vector is None else vector.special_energy_pj or simple
+    own = chip.content.compute.formats.get(dtype)
+    product = unit if own is None or own.energy_pj is None else own.energy_pj
+    return Energies(
+        operation_j=0.5 * product * PICO, simple_j=simple * PICO, special_j=special * PICO,
+        main_byte_j=byte, chip_byte_j=near, static_w=device.idle_power_w or 0.0, log_sd=log_sd,
+    )  # fmt: skip
+
+
+def _byte_j(access_pj: float | None, word_bits: int, block_words: int) -> float:
+    return (access_pj or 0.0) * PICO * 8.0 / (word_bits * block_words)
+
+
+register_adapter("loop_nest", adapter("loop_nest", GROUP, nest_rates))

@@ -1,0 +1,89 @@
+"""Kinds of work that a chip is asked to map, and the sizes at which mappings are searched.
+
+A mapping for other sizes is made of one that was searched (:mod:`.refit`). Without compiled
+mappings the sizes that are searched are those of a fixed grid, so that an answer does not depend
+on what was asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.core.numerics import F64, I64
+
+PRODUCT, PRODUCTS, WINDOWS, GROUPED = "matmul", "batched_matmul", "conv2d", "grouped_conv2d"
+"""One product or several of the same weights; products of weights of their own; convolutions of
+one group; of several."""
+
+FINE, COARSE, LARGEST = 2.0, 4.0, 4096.0
+"""The grid: powers of two up to 1,024, then of four; beyond the largest only the outermost loops
+grow."""
+EDGES: Mapping[str, float] = {
+    "B": 64.0, "G": 64.0, "P": 256.0, "Q": 256.0, "C": 1024.0, "R": 11.0, "S": 11.0,
+}  # fmt: skip
+"""Where the grid ends for dimensions that are small or many."""
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """A kind of work, but for its sizes.
+
+    Attributes:
+        op: one of the names above.
+        stride, dilation: of a convolution's window.
+    """
+
+    op: str
+    stride: int = 1
+    dilation: int = 1
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Dimensions in the order of the einsum."""
+        return {
+            PRODUCT: ("M", "N", "K"), PRODUCTS: ("B", "M", "N", "K"),
+            WINDOWS: ("C", "M", "R", "S", "N", "P", "Q"),
+            GROUPED: ("G", "C", "M", "R", "S", "N", "P", "Q"),
+        }[self.op]  # fmt: skip
+
+    def einsum(self, sizes: Mapping[str, int]) -> Einsum:
+        """The einsum of given sizes; batches and groups have at least two members."""
+        if self.op in (PRODUCT, PRODUCTS):
+            batch = max(sizes.get("B", 1), 2) if self.op == PRODUCTS else 1
+            return matmul(
+                m=sizes["M"], n=sizes["N"], k=sizes["K"], batch=batch,
+                weights_per_batch=self.op == PRODUCTS,
+            )  # fmt: skip
+        small = {name.lower(): size for name, size in sizes.items() if name != "G"}
+        groups = max(sizes.get("G", 1), 2) if self.op == GROUPED else 1
+        return conv2d(**small, groups=groups, stride=self.stride, dilation=self.dilation)
+
+    def grid(self, sizes: F64) -> I64:
+        """The sizes to search for given ones, (dims, rows).
+
+        >>> Problem("matmul").grid(np.array([[3.0], [28672.0], [1500.0]])).ravel().tolist()
+        [4, 4096, 1024]
+        """
+        found = np.empty(sizes.shape)
+        for index, dim in enumerate(self.dims):
+            found[index] = _on_grid(dim, sizes[index])
+        return found.astype(np.int64)
+
+
+def _on_grid(dim: str, size: F64) -> F64:
+    if dim in ("R", "S"):
+        return np.minimum(size, EDGES[dim])
+    most = EDGES.get(dim, LARGEST)
+    # frexp, not a logarithm: its bits are the same on every machine
+    mantissa, exponent = np.frexp(size)
+    up = (mantissa > np.sqrt(0.5)).astype(np.int64)
+    power = exponent - 1 + up
+    coarse = power + (power % 2) * (power > 10) * np.where(mantissa > np.sqrt(0.5), -1, 1)
+    nearest: F64 = np.ldexp(1.0, np.where(power > 10, coarse, power).astype(np.int64))
+    return np.minimum(nearest, most)

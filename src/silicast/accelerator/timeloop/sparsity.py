@@ -1,0 +1,165 @@
+"""Densities and sparse optimisations of Timeloop's processed description -> our types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from silicast.accelerator.architecture import Architecture, Elimination, Memory
+from silicast.accelerator.density import Density, Given, Structured, Uniform
+from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.formats import TensorFormat, format_named
+from silicast.accelerator.timeloop._fields import number, rows, table, word
+from silicast.core.errors import SilicastError, unsupported
+
+_KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}
+_STRUCTURED = {"fixed_structured", "fixed", "structured"}
+_UNIFORM = {"hypergeometric", "uniform", "random"}
+
+
+def read_densities(value: Any, einsum: Einsum, file: str) -> dict[str, Density]:
+    """``problem.instance.densities``: tensor -> density; a plain number is structured.
+
+    Raises:
+        SilicastError: an unknown tensor or distribution, or a density out of range.
+    """
+    field = "problem.instance.densities"
+    found: dict[str, Density] = {}
+    for name, given in table(value or {}, field, file).items():
+        where = f"{field}.{name}"
+        if name not in einsum.names:
+            raise SilicastError(f"no tensor {name!r}", field=where, file=file,
+                                hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
+        try:
+            found[name] = _density(given, einsum, name, where, file)
+        except SilicastError as error:
+            raise error.located(where, file) from None
+    return found
+
+
+def _density(given: Any, einsum: Einsum, name: str, where: str, file: str) -> Density:
+    if not isinstance(given, Mapping):
+        return Structured(number(given, where, file))
+    kind = str(given.get("distribution", "fixed_structured")).lower().replace("-", "_")
+    if kind in _STRUCTURED:
+        return Structured(number(given.get("density", 1.0), f"{where}.density", file))
+    if kind in _UNIFORM:
+        return Uniform(number(given.get("density", 1.0), f"{where}.density", file))
+    if kind in {"banded", "band"}:
+        shape = einsum.tensor(name).shape(einsum.bounds)
+        if len(shape) != 2:
+            raise unsupported(f"is banded, and a tensor of {len(shape)} indices", where, file=file)
+        width = int(number(given.get("band_width", 0), f"{where}.band_width", file))
+        return Given.banded(shape[0], shape[1], width)
+    raise unsupported(
+        f"distribution {kind!r}", f"{where}.distribution",
+        "fixed_structured, hypergeometric and banded are read", file=file,
+    )  # fmt: skip
+
+
+def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str) -> Architecture:
+    """The architecture with what ``sparse_optimizations`` say of its memories and compute.
+
+    Raises:
+        SilicastError: an unknown component, tensor, format or optimisation.
+    """
+    if not value:
+        return architecture
+    field = "sparse_optimizations.targets"
+    entries = rows(table(value, "sparse_optimizations", file).get("targets"), field, file)
+    for position, item in enumerate(entries):
+        here = f"{field}[{position}]"
+        entry = table(item, here, file)
+        name = word(entry.get("name"), f"{here}.name", file)
+        if name == architecture.compute.name:
+            architecture = _computing(architecture, entry, here, file)
+            continue
+        if name not in {memory.name for memory in architecture.memories}:
+            known = [memory.name for memory in architecture.memories]
+            raise SilicastError(f"no storage {name!r}", field=f"{here}.name", file=file,
+                                hint=f"there are {', '.join(known)}")  # fmt: skip
+        nodes = tuple(
+            _storing(node, einsum, entry, here, file)
+            if isinstance(node, Memory) and node.name == name else node
+            for node in architecture.nodes
+        )  # fmt: skip
+        architecture = replace(architecture, nodes=nodes)
+    return architecture
+
+
+def _storing(
+    memory: Memory, einsum: Einsum, entry: Mapping[str, Any], here: str, file: str
+) -> Memory:
+    formats = list(memory.formats)
+    representation = table(entry.get("representation_format") or {}, here, file)
+    where = f"{here}.representation_format.data_spaces"
+    for place, item in enumerate(rows(representation.get("data_spaces"), where, file)):
+        at = f"{where}[{place}]"
+        space = table(item, at, file)
+        ranks = rows(space.get("ranks"), f"{at}.ranks", file)
+        if ranks:
+            formats.append(_format(einsum, space, ranks, at, file))
+    rules = list(memory.eliminations)
+    for place, item in enumerate(_actions(entry, here, file)):
+        at = f"{here}.action_optimization[{place}]"
+        action = table(item, at, file)
+        kind = _kind(action.get("type"), f"{at}.type", file)
+        for option in rows(action.get("options"), f"{at}.options", file):
+            target = _tensor(einsum, table(option, at, file).get("target"), at, file)
+            conditions = tuple(
+                _tensor(einsum, each, f"{at}.condition_on", file)
+                for each in rows(option.get("condition_on"), f"{at}.condition_on", file)
+            )
+            rules.append(Elimination(kind, target, conditions))
+    return replace(memory, formats=tuple(formats), eliminations=tuple(rules))
+
+
+def _actions(entry: Mapping[str, Any], here: str, file: str) -> list[Any]:
+    value = entry.get("action_optimization")
+    if value is None:
+        value = entry.get("action_optimizations")
+    return rows(value, f"{here}.action_optimization", file)
+
+
+def _format(
+    einsum: Einsum, space: Mapping[str, Any], ranks: list[Any], at: str, file: str
+) -> TensorFormat:
+    name = _tensor(einsum, space.get("name"), f"{at}.name", file)
+    chosen, flattened = [], []
+    for place, item in enumerate(ranks):
+        rank = table(item, f"{at}.ranks[{place}]", file)
+        chosen.append(
+            format_named(word(rank.get("format"), f"{at}.format", file), f"{at}.format", file)
+        )
+        dims = rows(rank.get("flattened_rankIDs"), f"{at}.flattened_rankIDs", file)
+        flattened.append(
+            frozenset(str(d) for part in dims for d in (part if isinstance(part, list) else [part]))
+        )
+    return TensorFormat(name, tuple(chosen), tuple(flattened) if any(flattened) else ())
+
+
+def _computing(
+    architecture: Architecture, entry: Mapping[str, Any], here: str, file: str
+) -> Architecture:
+    value = entry.get("compute_optimization") or entry.get("action_optimization")
+    items = value if isinstance(value, list) else [value] if value else []
+    compute = architecture.compute
+    for place, item in enumerate(items):
+        at = f"{here}.compute_optimization[{place}]"
+        kind = _kind(table(item, at, file).get("type"), f"{at}.type", file)
+        compute = replace(compute, on_zero=kind)
+    return replace(architecture, compute=compute)
+
+
+def _kind(value: Any, field: str, file: str) -> Literal["skip", "gate"]:
+    if value not in _KINDS:
+        raise SilicastError(f"expected gating or skipping, found {value!r}", field=field, file=file)
+    return _KINDS[value]
+
+
+def _tensor(einsum: Einsum, value: Any, field: str, file: str) -> str:
+    if value not in einsum.names:
+        raise SilicastError(f"no tensor {value!r}", field=field, file=file,
+                            hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
+    return str(value)

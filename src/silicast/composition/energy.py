@@ -1,0 +1,103 @@
+"""Energy of whole work: what its kernels take, and what boards draw while they wait.
+
+    energy = devices x (static power x time + joules of the kernels beyond it)
+
+with the static power of :mod:`silicast.kernels.energy`, which a board draws as long as it has work,
+waits for launches, for the host and for other devices included. Power is that energy over the time,
+at most the board's limit. Out of it are hosts, switches and cooling, and devices without work.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from silicast.composition.clock import power_w
+from silicast.composition.machine import Machine
+from silicast.core.prediction import Z90, Quantity
+from silicast.kernels.energy import model_log_sd, states_energy
+from silicast.kernels.power import limits
+
+OUT_OF_IT = "hosts, cooling and devices without work are not in it"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WorkEnergy:
+    """What some work takes.
+
+    Attributes:
+        energy_j: of all devices.
+        power_w: of one device, on average.
+    """
+
+    energy_j: Quantity
+    power_w: Quantity
+
+
+def is_modelled(machine: Machine) -> bool:
+    """Whether the power of a device is: of GPUs whose limit is known, and of designs whose file
+    states what each action takes.
+    """
+    device = machine.limited_device
+    return limits(device) or states_energy(device)
+
+
+def limit_w(machine: Machine) -> float:
+    """What a device draws at most; infinite where nothing limits it."""
+    device = machine.limited_device
+    return math.inf if device.power_cap_w is None else device.power_cap_w
+
+
+def work_energy(
+    machine: Machine, time_s: Quantity, kernels_j: float, devices: int
+) -> WorkEnergy | None:
+    """Energy of work and the mean power of a device; None where power is not modelled.
+
+    The model of power and the time err apart: of a longer time the energy has the static share
+    more, and the power what is not static less.
+
+    Args:
+        time_s: what the work takes on all devices, waiting included.
+        kernels_j: what the kernels of one device take beyond what it draws while it waits.
+        devices: that do alike.
+    """
+    if not is_modelled(machine):
+        return None
+    device, seconds = machine.limited_device, time_s.estimate
+    watts, idle = power_w(machine, seconds, kernels_j), power_w(machine, seconds, 0.0)
+    if watts <= 0.0:
+        return None
+    most = max(limit_w(machine), watts)
+    spread = math.exp(Z90 * model_log_sd(device))
+    static = min(idle / watts, 1.0)
+    # relative distances of either end: of power at the time that was predicted, and of the time
+    below, above = 1.0 - max(1.0 / spread, static), min(spread, most / watts) - 1.0
+    shorter, longer = 1.0 - time_s.p05 / seconds, time_s.p95 / seconds - 1.0
+    joules, low, high = watts * seconds, idle * time_s.p05, most * time_s.p95
+    energy_j = Quantity(
+        joules,
+        min(max(joules * (1.0 - math.hypot(below, static * shorter)), low), joules),
+        max(min(joules * (1.0 + math.hypot(above, static * longer)), high), joules),
+    )
+    dynamic = 1.0 - static
+    mean_w = Quantity(
+        watts,
+        max(watts * (1.0 - math.hypot(below, dynamic * longer)), min(idle, watts)),
+        min(watts * (1.0 + math.hypot(above, dynamic * shorter)), most),
+    )
+    return WorkEnergy(energy_j.times(devices), mean_w)
+
+
+def with_model_error(value: float, log_sd: float, least: float, most: float) -> Quantity:
+    """A power or an energy with the error of the model of power: where steps take longer, their
+    power falls, and the energy stays about the same.
+
+    Args:
+        least: that idle devices draw; ``most``: that power limits allow.
+    """
+    spread = math.exp(Z90 * log_sd)
+    return Quantity(
+        value, min(max(value / spread, least), value), max(min(value * spread, most), value)
+    )

@@ -1,0 +1,68 @@
+"""Who models an execution model: modules above those that ask, declared in data.
+
+``catalog/execution_models.toml`` names, for each model, the module that registers its kernels and
+the function that reads its device files. A layer that asks imports nothing above itself by name.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG
+
+FILE = CATALOG / "execution_models.toml"
+
+
+@final
+class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one execution model declares.
+
+    Attributes:
+        kernels: module whose import registers models of op families.
+        reader: "module:function" of its own device files, "" = they are read as all others.
+        key: a field that only such files have.
+        folder: of the catalog, that holds such files by name.
+    """
+
+    kernels: str
+    reader: str = ""
+    key: str = ""
+    folder: str = ""
+
+    def read(self) -> Callable[..., Any]:
+        """The function that :attr:`reader` names."""
+        module, _, function = self.reader.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), function)
+        return found
+
+
+@cache
+def providers() -> Mapping[str, Provider]:
+    """Execution model -> what it declares.
+
+    >>> providers()["systolic"].kernels
+    'silicast.kernels.systolic'
+    """
+    table = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: msgspec.convert(each, Provider) for name, each in table.items()}
+
+
+def reader_of(table: Mapping[str, Any]) -> Provider | None:
+    """The provider whose device files have a field that ``table`` has; None = there is none."""
+    return next((p for p in providers().values() if p.key and p.key in table), None)
+
+
+@cache
+def provided_files() -> Mapping[str, tuple[Provider, str]]:
+    """Name -> provider and path, for the files of the catalog that providers read."""
+    return {
+        path.stem: (provider, str(path))
+        for provider in providers().values() if provider.folder
+        for path in sorted((CATALOG / provider.folder).glob("*.toml"))
+    }  # fmt: skip

@@ -1,0 +1,272 @@
+"""What a device costs for an hour: a user's own prices, stated or in a file. None are shipped.
+
+A file is CSV with the columns ``device``, ``price_per_hour`` and ``currency``, and as far as it is
+known ``provider``, ``term`` (on demand, spot, one year), ``region``, ``date`` (YYYY-MM-DD),
+``source`` and ``count`` (devices that the price is for, 1 if left out). Providers differ several
+times over, and the same name means different boards at some (docs/how-to/compare-devices.md), so
+that a price says whose it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from silicast.core.errors import SilicastError
+from silicast.core.naming import normalise
+from silicast.hardware.catalog import find_device
+
+FIELD: Final = "--price"
+REQUIRED: Final = ("device", "price_per_hour", "currency")
+OPTIONAL: Final = ("provider", "term", "region", "date", "source", "count")
+STALE_DAYS: Final = 180
+"""Beyond that a price is too old to go by without a warning."""
+DEFAULT_CURRENCY: Final = "USD"
+MAX_BYTES: Final = 16 << 20
+_EXAMPLE = "for example h100=2.5, or h100=2.3EUR, or a file prices.csv"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of one device for an hour.
+
+    Attributes:
+        device: as whoever stated the price calls it.
+        per_hour: in ``currency``.
+        date: when it was asked; None = not stated.
+        stated: on the command line by the user, who knows how old it is.
+    """
+
+    device: str
+    per_hour: float
+    currency: str = DEFAULT_CURRENCY
+    provider: str = ""
+    term: str = ""
+    region: str = ""
+    date: datetime.date | None = None
+    source: str = ""
+    stated: bool = False
+
+    def said(self) -> str:
+        """Whose price it is.
+
+        >>> Price("h100", 2.5, provider="lambda", date=datetime.date(2026, 9, 1)).said()
+        '2.5 USD an hour, lambda, 2026-09-01'
+        """
+        when = "" if self.date is None else self.date.isoformat()
+        words = (self.provider, self.term, self.region, when, self.source)
+        return ", ".join((f"{self.per_hour:g} {self.currency} an hour", *filter(None, words)))
+
+    def doubt(self, today: datetime.date) -> str:
+        """Why it may not be so any longer; "" = no reason.
+
+        >>> Price("h100", 2.5, date=datetime.date(2026, 1, 1)).doubt(datetime.date(2026, 12, 1))
+        'is 334 days old'
+        """
+        if self.stated:
+            return ""
+        if self.date is None:
+            return "has no date"
+        age = (today - self.date).days
+        return f"is {age} days old" if age > STALE_DAYS else ""
+
+
+@final
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of one currency.
+
+    Attributes:
+        where: what a price must be of: ``provider``, ``term``, ``region`` -> text.
+    """
+
+    prices: tuple[Price, ...]
+    where: Mapping[str, str]
+
+    @property
+    def currency(self) -> str:
+        """Of all of them; "" = there is none."""
+        return self.prices[0].currency if self.prices else ""
+
+    def of(self, device: str) -> Price | None:
+        """The least price of a device; None where there is none.
+
+        Args:
+            device: the catalog's name.
+        """
+        found = [price for price in self.prices if find_device(price.device).name == device]
+        chosen = [price for price in found if _is_of(price, self.where)]
+        return min(chosen, key=lambda price: price.per_hour, default=None)
+
+
+def price_list(
+    texts: Sequence[str], where: str | None = None, devices: Sequence[str] = ()
+) -> PriceList:
+    """Prices as a user gives them: ``device=2.5`` or files, several with commas or one by one.
+
+    Args:
+        where: such as ``provider=lambda,term=on_demand``: leaves out the prices of others.
+        devices: what prices are asked of; stated ones of others are refused, () = of any.
+
+    Raises:
+        SilicastError: a file that cannot be read, a price without a currency, negative or not a
+            number, an unknown device, or prices of several currencies.
+
+    >>> price_list(["h100=2.5"]).of("H100-SXM-80GB").per_hour
+    2.5
+    """
+    found: list[Price] = []
+    for text in texts:
+        for word in filter(None, (part.strip() for part in text.split(","))):
+            found += [_stated(word)] if "=" in word else price_file(Path(word))
+    if not found:
+        raise SilicastError("names no price", field=FIELD, hint=_EXAMPLE)
+    _check_asked([price for price in found if price.stated], devices)
+    currencies = sorted({price.currency for price in found})
+    if len(currencies) > 1:
+        raise SilicastError(
+            f"prices in {' and '.join(currencies)} cannot be compared",
+            field=FIELD,
+            hint="convert them to one currency",
+        )
+    return PriceList(tuple(found), _conditions(where))
+
+
+def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
+    """Refuses the price of a device that nobody asks about: a slip of the pen."""
+    if not devices:
+        return
+    asked = set()
+    for name in devices:
+        with suppress(SilicastError):  # an unknown device is refused where it is predicted
+            asked.add(find_device(name).name)
+    for price in stated:
+        if find_device(price.device).name not in asked:
+            raise SilicastError(
+                f"{price.device} is not among the devices that are compared", field=FIELD,
+                hint=f"--device has {', '.join(devices)}",
+            )  # fmt: skip
+
+
+def price_file(path: Path) -> list[Price]:
+    """The prices of a CSV file; raises as :func:`price_list`, and names the line."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SilicastError("is larger than 16 MiB: no list of prices", file=str(path))
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror}", kind="io", field=FIELD, file=str(path), hint=_EXAMPLE
+        ) from None
+    except UnicodeDecodeError:
+        raise SilicastError("is no text in UTF-8", field=FIELD, file=str(path)) from None
+    return list(_rows(text, str(path)))
+
+
+def _rows(text: str, file: str) -> Iterator[Price]:
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    columns = [name.strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = columns
+    missing = [name for name in REQUIRED if name not in columns]
+    if missing:
+        raise SilicastError(
+            f"has no column {' or '.join(missing)}", field=missing[0], file=file,
+            hint=f"columns: {', '.join(REQUIRED)}, and as far as known {', '.join(OPTIONAL)}",
+        )  # fmt: skip
+    if unknown := [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]:
+        raise SilicastError(
+            f"unknown column {unknown[0]!r:.60}", field=unknown[0][:60], file=file,
+            hint=f"one of {', '.join((*REQUIRED, *OPTIONAL))}",
+        )  # fmt: skip
+    try:
+        for row in reader:
+            yield _row({k: (v or "").strip() for k, v in row.items() if k}, reader.line_num, file)
+    except csv.Error as error:
+        raise SilicastError(f"line {reader.line_num} is no CSV: {error}", file=file) from None
+
+
+def _row(row: Mapping[str, str], line: int, file: str) -> Price:
+    def wrong(field: str, message: str, hint: str = "") -> SilicastError:
+        return SilicastError(f"line {line}: {message}", field=field, file=file, hint=hint)
+
+    try:
+        find_device(row["device"])
+    except SilicastError as error:
+        raise wrong("device", error.message, error.hint) from None
+    if not row["currency"]:
+        raise wrong("currency", "is not stated", "for example USD")
+    asked = _number(row["price_per_hour"])
+    if asked is None:
+        raise wrong(
+            "price_per_hour", f"expected a number from 0 on, found {row['price_per_hour']!r:.40}"
+        )
+    count = _number(row.get("count") or "1")
+    if not count or count != int(count):
+        raise wrong("count", f"expected a number of devices, found {row['count']!r:.40}")
+    when = None
+    if row.get("date"):
+        try:
+            when = datetime.date.fromisoformat(row["date"])
+        except ValueError:
+            raise wrong("date", f"expected YYYY-MM-DD, found {row['date']!r:.40}") from None
+    return Price(
+        row["device"], asked / count, row["currency"].upper(), row.get("provider", ""),
+        row.get("term", ""), row.get("region", ""), when, row.get("source", ""),
+    )  # fmt: skip
+
+
+def _stated(word: str) -> Price:
+    """A price on the command line.
+
+    >>> _stated("h100=2.5eur").currency
+    'EUR'
+    """
+    device, _, text = (part.strip() for part in word.partition("="))
+    try:
+        find_device(device)
+    except SilicastError as error:
+        raise SilicastError(error.message, kind=error.kind, field=FIELD, hint=error.hint) from None
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    asked = _number(number)
+    if asked is None:
+        raise SilicastError(
+            f"{device}: expected a price from 0 on, found {text!r:.40}", field=FIELD, hint=_EXAMPLE
+        )
+    currency = text[len(number) :].upper() or DEFAULT_CURRENCY
+    return Price(device, asked, currency, stated=True)
+
+
+def _number(text: str) -> float | None:
+    """A number from 0 on; None = it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value < math.inf else None
+
+
+def _conditions(text: str | None) -> dict[str, str]:
+    found = {}
+    for word in filter(None, (text or "").split(",")):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not equals or name not in ("provider", "term", "region"):
+            raise SilicastError(
+                f"expected provider=, term= or region=, found {word!r:.60}", field="--price-where",
+                hint="for example provider=lambda,term=spot",
+            )  # fmt: skip
+        found[name] = value
+    return found
+
+
+def _is_of(price: Price, where: Mapping[str, str]) -> bool:
+    return price.stated or all(
+        normalise(getattr(price, name)) == normalise(value) for name, value in where.items()
+    )

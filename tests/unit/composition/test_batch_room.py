@@ -1,0 +1,44 @@
+"""The largest batch is the largest: one more does not fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.composition.batch_room import largest_batch
+from silicast.composition.memory import static_batch_memory
+from silicast.core.errors import SilicastError
+from silicast.scenario.answerers.inference import batch_deployment
+from silicast.scenario.decode import decode
+from silicast.serving.room import room_of
+
+CASES: tuple[tuple[str, str, dict[str, int]], ...] = (
+    ("Llama-3.1-8B", "h100", {}), ("Llama-3.1-70B", "h100", {"tp": 4}),
+    ("DeepSeek-V3", "h200", {"tp": 8}), ("Qwen3-30B-A3B", "a100", {"tp": 2}),
+    ("DeepSeek-V3", "h200", {"attention_dp": 8, "ep": 8}), ("flan-t5-xl", "a100", {}),
+    ("Nemotron-3-Nano-30B-A3B", "h100", {}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "device", "parallel"), CASES)
+@pytest.mark.parametrize("lengths", [(1024, 128), (37, 2000)])
+def test_one_more_does_not_fit(
+    model: str, device: str, parallel: dict[str, int], lengths: tuple[int, int]
+) -> None:
+    prompt, output = lengths
+    work = {"batch": 1, "input_len": prompt, "output_len": output}
+    tree = {"task": "inference", "model": model, "device": device, "workload": work}
+    deployment, _, _ = batch_deployment(decode({**tree, "parallel": parallel}))
+    most = largest_batch(deployment, prompt, output)
+    assert most > 0
+    assert static_batch_memory(deployment, [prompt] * most, output).excess == 0
+    groups = deployment.plan.attention_dp
+    assert static_batch_memory(deployment, [prompt] * (most + groups), output).excess > 0
+
+
+def test_where_the_weights_do_not_fit_there_is_no_room() -> None:
+    work = {"batch": 1, "input_len": 8, "output_len": 8}
+    tree = {"task": "inference", "model": "Llama-3.1-70B", "device": "h100", "workload": work}
+    deployment, _, _ = batch_deployment(decode(tree))
+    assert largest_batch(deployment, 8, 8) == 0
+    with pytest.raises(SilicastError, match="no room"):
+        room_of(deployment, 8, 8)

@@ -1,0 +1,51 @@
+"""The fewest devices for users who each want a speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.composition.closed_loop import closed_loop
+from silicast.composition.deployment import Deployment
+from silicast.composition.engine import find_engine
+from silicast.core.errors import SilicastError
+from silicast.exploration.carried import TOLERANCE, Demand, fewest_devices
+from silicast.exploration.smallest_plan import plans_by_size, smallest_plan
+from silicast.hardware.catalog import find_device
+from silicast.workload.models import find_model
+
+ONE = Deployment.of(find_model("Llama-3.1-8B"), find_device("h100"), find_engine("vllm"))
+DEMAND = Demand(users=300, tpot_s=0.025, prompt_tokens=512, output_tokens=128)
+
+
+def test_every_user_has_the_speed_and_one_more_replica_is_not_needed() -> None:
+    found = fewest_devices(ONE, DEMAND, searches=False)
+    assert found.loop.tpot_s.estimate <= DEMAND.tpot_s
+    assert found.loop.clients * found.replicas >= DEMAND.users
+    assert found.gpus.p05 <= found.gpus.estimate == found.replicas <= found.gpus.p95
+    fewer = -(-DEMAND.users // (found.replicas - 1))
+    slower = closed_loop(ONE, fewer, 512, 128).tpot_s.estimate
+    assert slower > DEMAND.tpot_s / (1.0 + TOLERANCE)
+
+
+def test_a_search_is_no_worse_than_one_plan() -> None:
+    own, best = (fewest_devices(ONE, DEMAND, searches=searches) for searches in (False, True))
+    assert best.gpus.estimate <= own.gpus.estimate
+
+
+def test_more_speed_takes_more_devices_and_too_much_is_refused() -> None:
+    counts = [
+        fewest_devices(ONE, Demand(300, tpot, 512, 128), searches=False).gpus.estimate
+        for tpot in (0.05, 0.02, 0.0105)
+    ]
+    assert counts == sorted(counts)
+    with pytest.raises(SilicastError, match="one user alone has"):
+        fewest_devices(ONE, Demand(1, 1e-4, 512, 128), searches=True)
+
+
+def test_plans_grow_and_the_smallest_that_fits_is_taken() -> None:
+    counts = [plan.gpus for plan in plans_by_size(ONE)]
+    assert counts == sorted(set(counts))
+    plan = smallest_plan(ONE, lambda each: each.plan.gpus >= 3)
+    assert plan is not None
+    assert plan.gpus == 4
+    assert smallest_plan(ONE, lambda _: False) is None
