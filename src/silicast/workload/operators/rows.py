@@ -43,11 +43,10 @@ def _safe_softmax(call: Call) -> Iterable[Kernel]:
     library compares all scores, joins each row, and chooses. In 16 bits such scores are those of
     releases before 2.5, which did without.
     """
-    x = call.inputs[0]
-    yield Kernel(_softmax(call))
+    x, axis = call.inputs[0], call.arg(1, "dim", -1)
+    yield Kernel(row_softmax(x, axis))
     if x.dtype != "fp32":
         return
-    axis = call.arg(1, "dim", -1)
     rows = x.elements // max(x.shape[axis] if x.shape else 1, 1)
     yield Kernel(movement(x.nbytes, x.elements, x.elements), "masked", ())
     yield Kernel(movement(x.elements, rows, x.elements), "masked_rows", ())
