@@ -17,6 +17,9 @@ INTEGERS = "integers"
 """Flag of a movement of data that finds or counts integers: no gradient."""
 HOST_WAITS = "host_waits"
 """Flag of an operation that finds indices for the host, which waits for them: no gradient."""
+IN_CALL = "in_call"
+"""Flag of a kernel that a library launches behind others of one call: nothing of the framework runs
+between, and the device is not waiting for it."""
 
 
 @final
@@ -78,6 +81,8 @@ class Variant:
             kernels of a pass ran since: what streams keep of it), "" = as measurement campaigns
             run it: a few operand copies cycled.
         flags: remaining yes/no properties, sorted (("causal", True), ...).
+        config: the kernel's configuration as sorted (name, value) pairs, "kind" among them
+            (``kernels.configuration``); () = what the library picks.
     """
 
     dtype: str = "bf16"
@@ -88,6 +93,7 @@ class Variant:
     launch: str = ""
     cache: str = ""
     flags: tuple[tuple[str, bool], ...] = ()
+    config: tuple[tuple[str, int | str], ...] = ()
 
     def flag(self, name: str, default: bool = False) -> bool:
         """The value of one flag."""
