@@ -99,7 +99,7 @@ def best_mapping(
             if found.batch is not None and (best is None or found.value < best[0]):
                 best = (found.value, found.batch)
         done = best is not None and min(bounds) >= best[0] * (1 - gap)
-        if done or sum(each.tried for each in patterns) > effort:
+        if done or (best is not None and sum(each.tried for each in patterns) > effort):
             break
     if best is None:
         raise no_mapping(einsum, architecture, rules)

@@ -17,7 +17,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -26,7 +26,8 @@ def map_(
         op: conv2d or matmul; left out, the problem of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
@@ -44,7 +45,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -53,7 +54,8 @@ def explain(
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
