@@ -80,6 +80,19 @@ def task_of(
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 
 
+def architecture_of(design: str) -> Architecture:
+    """A design by name, architecture file or folder of Timeloop's files.
+
+    Raises:
+        SilicastError: there is none, or it cannot be read.
+    """
+    folder = Path(design)
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        found: Architecture = _described(folder).architecture
+        return found
+    return find_design(design).architecture
+
+
 def with_densities(
     einsum: Einsum, known: Mapping[str, str | float], words: Sequence[str] = ()
 ) -> Einsum:

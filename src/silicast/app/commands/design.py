@@ -72,3 +72,31 @@ def explain(
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
     return status.ANSWERED
+
+
+@design.command
+def cost(
+    chip: str, /, *, node: float, area: float | None = None, wafer_usd: float | None = None,
+    defects: float | None = None, from_node: float | None = None, json: Json = False,
+) -> int:  # fmt: skip
+    """Say what a die of a design costs, and how its energies go to another node.
+
+    Args:
+        chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
+        node: that it is made in, nm.
+        area: of the die, mm2; left out, that of the design's levels at the node that their areas
+            are of.
+        wafer_usd: price of a wafer; left out, that of the shipped table.
+        defects: a square centimetre; left out, those of the shipped table.
+        from_node: nm of the energies and areas in the design; left out, the same as `node`.
+        json: print JSON instead of tables.
+    """
+    from silicast.accelerator.task import architecture_of
+    from silicast.report.die_costs import cost_card, cost_data, cost_of_design
+
+    found = cost_of_design(architecture_of(chip), node, from_node or node, area, wafer_usd, defects)
+    if json:
+        write_json(cost_data(found))
+    else:
+        show(cost_card(found))
+    return status.ANSWERED
