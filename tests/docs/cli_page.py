@@ -26,6 +26,7 @@ prints the answer as JSON, whose form is the same for every command that predict
 | 3 | some cases failed, or the question is right but cannot be answered yet |
 | 70 | a defect of Silicast; `SILICAST_DEBUG=1` shows the traceback |
 | 130 | interrupted |
+| 141 | nobody reads the answers of a batch any longer |
 
 | environment | meaning |
 |---|---|

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Objective, cost, value_of
 from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.enumeration import Family, counted_mappings
 from silicast.accelerator.mapper import best_mapping, keep_patterns
 from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.task import OBJECTIVES
+from silicast.core.errors import SilicastError
 
 PROBLEMS = 1000 if os.environ.get("SILICAST_FRESH_CASES") else 12
 
@@ -129,3 +133,43 @@ def test_a_narrow_port_is_bounded_and_counted() -> None:
     found = best_mapping(einsum, chip, objective="latency")
     assert found.value == max(512, found.cost.traffic.reads[0].sum() / 0.25)
     assert found.bound <= found.value
+
+
+def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
+    """Of designs that differ in meshes, capacities, energies and widths, one by one."""
+    for case in range(max(4, PROBLEMS // 10)):
+        rng = np.random.default_rng([77, case])
+        einsum = random_problem(rng)
+        base = random_chip(rng, einsum.names)
+        chips = [base]
+        for _ in range(3):
+            nodes: list[Memory | FanOut] = []
+            for node in base.nodes:
+                if isinstance(node, FanOut):
+                    nodes.append(dataclasses.replace(node, mesh=(int(rng.integers(1, 5)),)))
+                else:
+                    size = node.capacity_words and float(node.capacity_words * rng.uniform(0.7, 2))
+                    read, fill, update = (float(pj) for pj in rng.uniform(0.1, 9, 3))
+                    nodes.append(
+                        dataclasses.replace(
+                            node, capacity_words=size, read_pj=read, fill_pj=fill,
+                            update_pj=update,
+                        )
+                    )  # fmt: skip
+            chips.append(dataclasses.replace(base, nodes=tuple(nodes)))
+        family = Family.of(chips[0])
+        for chip in chips:
+            family = family.with_(chip)
+        counted = counted_mappings(einsum, family, Constraints())
+        for chip in chips:
+            for objective in OBJECTIVES:
+                try:
+                    found = best_mapping(einsum, chip, objective=objective, effort=10**9)
+                except SilicastError:
+                    with pytest.raises(SilicastError, match="no mapping"):
+                        counted.best(chip, objective)
+                    continue
+                best = counted.best(chip, objective)
+                assert best.value == pytest.approx(found.value, rel=1e-12)
+                batch = MappingBatch.of(best.nest, einsum, chip)
+                assert value_of(cost(einsum, chip, batch), objective)[0] == best.value

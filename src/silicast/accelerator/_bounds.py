@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator._cells import Edges, Rows
+from silicast.accelerator._cells import HERE, Edges, Rows
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._outside import Outside
 from silicast.accelerator._states import States
@@ -43,7 +43,7 @@ class Bounds:
         """Energy that is not booked yet, less what first visits save."""
         outside = self.outside
         if slot == 0:
-            return -states.credit
+            return self.unshared(states, 0) - states.credit
         left = self.facts.extents / states.tile
         energy: F64 = self.sure(states, slot) - states.booked
         places = outside.lattice.places(states.tile)
@@ -61,10 +61,23 @@ class Bounds:
         again = np.prod(np.where(self.facts.moves[out], 1.0, left), axis=0)
         copies = np.minimum(self.outside.copies(slot), again)
         energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
-        energy = energy + self.pending(states, slot, left)
+        energy = energy + self.pending(states, slot, left) + self.unshared(states, slot)
         if self.facts.arch.idle_leaks:
             energy = energy + self.least_cycles(states, slot) * self.facts.idle_leak
         return energy
+
+    def unshared(self, states: States, slot: int) -> F64 | float:
+        """Reads by the units, above what they cost if clusters were full, for too few units."""
+        if not self.outside.wide_reads:
+            return 0.0
+        inside = np.prod(states.tile, axis=0) / states.steps
+        left = np.prod(self.facts.extents / states.tile, axis=0)
+        most = inside * np.minimum(self.facts.outside(slot), left)
+        total: F64 = np.zeros(len(states))
+        for instances, cluster, energy in self.outside.wide_reads:
+            working = np.minimum(most, instances)
+            total = total + energy * (np.minimum(cluster, instances / working) - 1.0)
+        return total
 
     def pending(self, states: States, slot: int, left: F64) -> F64:
         """Least energy of words that closed tensors still pass to their parents."""
@@ -85,7 +98,7 @@ class Bounds:
     ) -> F64:  # fmt: skip
         edges = self.edges(states, slot, mask, cells, left)
         if self.facts.slots[slot - 1].is_spatial:
-            found = cells.pick(self.outside.table(slot, mask), {})
+            found = cells.pick(self.outside.table(slot, mask), HERE)
             for t in mask:
                 found = found + edges.rest[t]
             return found[:, 0]
@@ -96,7 +109,7 @@ class Bounds:
     ) -> Edges:  # fmt: skip
         """What the open tensors ``mask`` of states cost."""
         outside, facts = self.outside, self.facts
-        close, rest, waits, overlap = {}, {}, {}, {}
+        close, rest, overlap = {}, {}, {}
         for t in mask:
             fill, pass_, room = (
                 facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.room(slot, t),
@@ -105,8 +118,7 @@ class Bounds:
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
-            waits[t] = close[t] * share
-            known = cells.pick(outside.every_word(t), {})[:, 0]
+            known = cells.pick(outside.every_word(t), HERE)[:, 0]
             rest[t] = share * (
                 waiting + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)
@@ -119,7 +131,6 @@ class Bounds:
         return Edges(
             {t: value[:, None] for t, value in close.items()},
             {t: value[:, None] for t, value in rest.items()},
-            {t: value[:, None] for t, value in waits.items()},
             {key: value[:, None] for key, value in overlap.items()},
         )
 

@@ -71,6 +71,11 @@ class Facts:
         ]  # fmt: skip
         return min(inside, default=len(self.slots))
 
+    @cache  # noqa: B019 - one search object lives as long as its answer is looked for
+    def moved_windows(self, t: int) -> frozenset[int]:
+        """Dimensions of a tensor's windows."""
+        return frozenset(self.index[dim] for rank in self.tensors[t].windows for dim, _ in rank)
+
     @cached_property
     def sharing(self) -> list[list[bool]]:
         """Whether what crosses a slot is shared among its instances, [slot][tensor]."""

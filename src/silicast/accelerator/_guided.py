@@ -96,7 +96,7 @@ def promising(bounds: Bounds, states: States, slot: int, most: F64, keep: int) -
             for target, cost in bounds.outside.costs(option, cells, edges):
                 row, way = np.nonzero(cost < room)
                 to = places[:, rows[row]]
-                for d, some in target.items():
+                for d, some in target.places.items():
                     to[d] = some[way]
                 pool.add(
                     rows[row], to, cost[row, way] + sure[rows[row]],

@@ -13,16 +13,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, cached_property
 from typing import final
 
 import numpy as np
 
-from silicast.accelerator._cells import Cells, Edges, Grid, Group, Mask, Option, Rows, Target
+from silicast.accelerator._cells import (
+    Cells,
+    Edges,
+    Grid,
+    Group,
+    Mask,
+    Option,
+    Places,
+    Rides,
+    Target,
+)
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._lattice import Lattice
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 
 
 @final
@@ -38,7 +48,9 @@ class Outside:
             for t in range(len(facts.tensors))
         ]
         """Dimensions that do not index each tensor."""
-        self.grid = Grid(self.lattice)
+        self.ways: dict[
+            tuple[int, tuple[int, ...], tuple[int, ...]], list[tuple[Target, dict[int, F64], F64]]
+        ] = {}
 
     # What a place allows.
 
@@ -60,6 +72,34 @@ class Outside:
             if len(self.lattice.divisors[d]) > 1
             and (self.targets(slot, d) & ~np.eye(len(self.lattice.divisors[d]), dtype=bool)).any()
         )  # fmt: skip
+
+    @cache  # noqa: B019
+    def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
+        """Extents of a dimension that tiles at the top of a slot can have."""
+        some = self.lattice.divisors[d]
+        if slot == len(self.facts.slots):
+            return (True, *(False for _ in some[1:]))
+        before = np.array(self.reachable(slot + 1, d))
+        found = (self.targets(slot, d) & before[:, None]).any(axis=0)
+        level = self.facts.level_at.get(slot)
+        if level is not None:
+            tiles = np.ones((len(self.dims), len(some)))
+            tiles[d] = some
+            needed = np.zeros(len(some))
+            for t, tensor in enumerate(self.facts.tensors):
+                if level in self.facts.kept[t]:
+                    needed = needed + self.facts.volume(tensor, tiles)
+            found &= needed <= self.facts.arch.memories[level].usable_words
+        return tuple(bool(can) for can in found)
+
+    @cache  # noqa: B019
+    def corner(self, slot: int) -> Grid:
+        """The part of the grid that holds all tiles that can be at the top of a slot."""
+        ends = []
+        for d in self.dims:
+            places = np.flatnonzero(self.reachable(slot, d))
+            ends.append(int(places[-1]) + 1 if len(places) else 1)
+        return Grid(self.lattice, tuple(ends))
 
     @cache  # noqa: B019
     def reach(self, slot: int, t: int) -> float:
@@ -126,6 +166,27 @@ class Outside:
                 total += self.facts.credit_pj(place, "fill_pj") if place else 0.0
         return total * self.facts.sizes[t]
 
+    @cached_property
+    def wide_reads(self) -> list[tuple[float, float, float]]:
+        """Reads by the units at memories whose clusters share them.
+
+        Returns:
+            instances, those of a cluster, and the energy of all reads if clusters are full.
+        """
+        found = []
+        end = len(self.facts.slots)
+        for t in range(len(self.facts.tensors)):
+            parent = self.facts.parent_slot(t, end - 1)
+            level = self.facts.level_at[parent]
+            memory = self.facts.arch.memories[level]
+            shared = any(self.facts.sharing[s][t] for s in range(parent + 1, end))
+            if memory.cluster > 1 and t != self.facts.output and not shared:
+                energy = self.facts.points * self.facts.word_pj(parent, "read_pj")
+                found.append(
+                    (float(self.facts.arch.instances[level]), float(memory.cluster), energy)
+                )
+        return found
+
     # Over the grid.
 
     @cache  # noqa: B019
@@ -182,7 +243,7 @@ class Outside:
     # Tables.
 
     @cache  # noqa: B019
-    def table(self, slot: int, mask: Mask) -> F64:
+    def table(self, slot: int, mask: Mask, rides: Rides = ()) -> F64:
         """Least that the slots outside ``slot`` add, by the tile at its top."""
         if slot == 0:
             found = np.full(self.lattice.shape, np.inf)
@@ -190,18 +251,20 @@ class Outside:
             return found
         outer = slot - 1
         if self.facts.slots[outer].is_spatial:
-            return self._in_space(slot, mask)
-        close, waits, overlap = {}, {}, {}
+            return self._in_space(slot, mask, rides)
+        close, overlap, riding = {}, {}, dict(rides)
+        grid = self.corner(slot)
         for t in mask:
-            close[t] = self.words(t) * (
+            close[t] = grid.cut(self.words(t)) * (
                 self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer) / self.room(slot, t)
-            )
-            waits[t] = close[t] * self.share(t, self.words(t), self.still(t))
+                + riding.get(t, 0.0)
+            )  # fmt: skip
             for d, kept in self.overlaps(t, None, self.lattice.extent):
-                overlap[t, d] = kept
+                overlap[t, d] = grid.cut(kept)
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
-        found = self.ahead(slot, mask, self.grid, Edges(close, rest, waits, overlap))
-        return np.ascontiguousarray(np.broadcast_to(found, self.lattice.shape))
+        found = np.full(self.lattice.shape, np.inf)
+        found[grid.corner] = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        return found
 
     def share(self, t: int, words: F64, still: F64) -> F64:
         """Least share of words that still move, whatever stands outside."""
@@ -223,36 +286,39 @@ class Outside:
                 found[d] = found[d] * kept if d in found else kept
         yield from found.items()
 
-    def _in_space(self, slot: int, mask: Mask) -> F64:
+    def _in_space(self, slot: int, mask: Mask, rides: Rides) -> F64:
         """Through one axis of a fan-out."""
         outer = slot - 1
-        table = self.table(outer, mask)
+        table = self.table(outer, mask, rides)
         out = self.facts.output
         found = np.full(self.lattice.shape, np.inf)
         dims = sorted(self.active(outer))
         limit = self.facts.slots[outer].limit
         copies = np.minimum(self.copies(outer), self.still(out))
-        extra = {t: self._extra(outer, t) for t in mask}
+        extra = {t: self._extra(outer, t, dict(rides).get(t, 0.0)) for t in mask}
         closed = {
             t: self._passing(slot, t) for t in range(len(self.free))
             if t not in mask and self.room(slot, t) > 1 and not self.overlapping(slot, t)
         }  # fmt: skip
         for steps in self._steps(outer, dims, limit):
-            inner, above = self._shifted(steps)
-            cost = table[above]
+            inner, above = self._shifted(steps, self.corner(slot).ends)
+            cost = above(table)
             for t in mask:
-                fewer = np.broadcast_to(self.words(t), self.lattice.shape)[inner]
-                moved, per_word = extra[t]
-                cost = cost + (fewer - moved[above]) * per_word[above]
+                words, per_word = extra[t]
+                if any(d in self.facts.moved_windows(t) for d in steps):
+                    cost = cost + (inner(words) - above(words)) * above(per_word)
+                    continue
+                shared = math.prod(step for d, step in steps.items() if d in self.free[t])
+                if shared > 1:
+                    cost = cost + above(words) * above(per_word) * (shared - 1.0)
             for t, (least, before, after) in closed.items():
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 shared = shared if self.facts.sharing[outer][t] else 1
-                cost = cost + least[inner] * (after[above] / shared - before[inner])
+                cost = cost + inner(least) * (above(after) / shared - inner(before))
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
-                more = np.broadcast_to(copies, self.lattice.shape)[above]
-                cost = cost - self.credit(slot) * (again - 1.0) * more
-            found[inner] = np.minimum(found[inner], cost)
+                cost = cost - self.credit(slot) * (again - 1.0) * above(copies)
+            inner.lower(found, cost)
         return found
 
     def _passing(self, slot: int, t: int) -> tuple[F64, F64, F64]:
@@ -273,14 +339,13 @@ class Outside:
             1.0 / np.minimum(self.room(place, t), self.still(t)) for place in (slot, slot - 1)
         ]  # fmt: skip
         energy = words * self.facts.pass_pj(t, slot - 1)
-        whole = [np.broadcast_to(some, self.lattice.shape) for some in (energy, *shares)]
-        return whole[0], whole[1], whole[2]
+        return energy, shares[0], shares[1]
 
-    def _extra(self, slot: int, t: int) -> tuple[F64, F64]:
+    def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64]:
         """Words that the table outside counts, and what each beyond them costs at least."""
-        words = np.broadcast_to(self.words(t), self.lattice.shape)
-        share = np.broadcast_to(self.share(t, self.words(t), self.still(t)), self.lattice.shape)
-        energy = self.facts.fill_pj(t, slot)
+        words = self.words(t)
+        share = self.share(t, words, self.still(t))
+        energy = self.facts.fill_pj(t, slot) + ride
         if not self.facts.sharing[slot][t]:
             energy += self.facts.pass_pj(t, slot) / self.room(slot, t)
         return words, share * energy
@@ -299,27 +364,29 @@ class Outside:
             for step in choices[position]:
                 if step <= room:
                     for rest in walk(position + 1, room / step):
-                        yield {dims[position]: step, **rest}
+                        yield rest if step == 1 else {dims[position]: step, **rest}
 
         yield from walk(0, limit)
 
-    def _shifted(self, steps: dict[int, int]) -> tuple[tuple[I64, ...], tuple[I64, ...]]:
+    def _shifted(
+        self, steps: dict[int, int], ends: tuple[int, ...]
+    ) -> tuple[Places, Places]:  # fmt: skip
         """Places of the tiles that can grow by these steps, and of what they grow to."""
-        inner, above = [], []
-        for d, some in enumerate(self.lattice.divisors):
-            step = steps.get(d, 1)
-            here = np.flatnonzero(some[-1] % (some * step) == 0)
-            inner.append(here)
-            above.append(np.searchsorted(some, some[here] * step))
-        return np.ix_(*inner), np.ix_(*above)
+        inner, above = {}, {}
+        for d, step in steps.items():
+            some = self.lattice.divisors[d]
+            here = np.flatnonzero(some[-1] % (some[: ends[d]] * step) == 0)
+            inner[d] = here
+            above[d] = np.searchsorted(some, some[here] * step)
+        return Places(inner, ends), Places(above, ends)
 
     @cache  # noqa: B019
-    def beyond(self, slot: int, after: Mask) -> F64:
+    def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
         kept = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
         mask = (after | kept) if slot else frozenset()
-        return self.table(slot, mask) + (self.fits(slot) + self.leak(slot))
+        return self.table(slot, mask, rides if slot else ()) + (self.fits(slot) + self.leak(slot))
 
     @cache  # noqa: B019
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:
@@ -364,17 +431,20 @@ class Outside:
             Group(*key, tuple(sorted(starts[key])), tuple(orders)) for key, orders in found.items()
         )
 
-    def ahead(self, slot: int, mask: Mask, cells: Cells, edges: Edges) -> F64:
+    def ahead(
+        self, slot: int, mask: Mask, cells: Cells, edges: Edges, rides: Rides = ()
+    ) -> F64:  # fmt: skip
         """Least that the memory outside ``slot`` and all outside it add."""
         best: F64 | None = None
-        for option in self.options(slot - 1, mask, edges):
-            for _, cost in self.costs(option, cells, edges):
-                least = cost.min(axis=1) if isinstance(cells, Rows) else cost
-                best = least if best is None else np.minimum(best, least)
+        for option in self.options(slot - 1, mask, edges, rides):
+            for target, cost in self.costs(option, cells, edges):
+                best = cells.least(best, target, cost)
         assert best is not None
         return best
 
-    def options(self, outer: int, mask: Mask, edges: Edges) -> Iterator[Option]:
+    def options(
+        self, outer: int, mask: Mask, edges: Edges, rides: Rides = ()
+    ) -> Iterator[Option]:  # fmt: skip
         """Ways in which the loops of a memory can treat open tensors."""
         zero: Mask = frozenset()
         for group in self.groups(outer, mask):
@@ -388,7 +458,8 @@ class Outside:
                 if dims not in taken:
                     taken.add(dims)
                     group = self._together(outer, mask - frozenset(some), dims, edges)
-                    yield Option(outer, mask, frozenset(some), group, is_whole=True)
+                    after = self._riding(outer, some, dict(rides))
+                    yield Option(outer, mask, frozenset(some), group, True, after)
         # A run of neighbours that nothing else interrupts may go on outside.
         for d in sorted({d for _, d in edges.overlap} if outer else ()):
             if d in self.active(outer) and not any(d in self.free[o] for o in mask):
@@ -396,6 +467,17 @@ class Outside:
                     outer, mask, zero, self._together(outer, mask, frozenset({d}), edges),
                     is_whole=True,
                 )  # fmt: skip
+
+    def _riding(self, outer: int, stay: Sequence[int], rides: dict[int, float]) -> Rides:
+        """What comes anew with the edges of tensors that stay, once a memory keeps them."""
+        level, found = self.facts.level_at[outer], []
+        for t in stay:
+            ride = rides.get(t, 0.0)
+            if level in self.facts.kept[t]:
+                ride += self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer)
+            if ride and outer:
+                found.append((t, ride))
+        return tuple(found)
 
     def _together(
         self, outer: int, mask: Mask, dims: frozenset[int], edges: Edges
@@ -415,14 +497,12 @@ class Outside:
         """Least cost of an option, by the tile that its loops lead to."""
         outer, group = option.slot, option.group
         stays = dict(group.stays)
-        level = self.facts.level_at[outer]
         last = outer == 0
         plain = np.zeros(1)
         changing = []
         for t in sorted(option.mask):
             if t in option.stay and not last:
-                kept = level in self.facts.kept[t]
-                plain = plain + (edges.waits[t] if kept else edges.rest[t])
+                plain = plain + edges.rest[t]
                 continue
             slides = [d for d in group.starts if (t, d) in edges.overlap]
             still = group.dims if t in option.stay else tuple(stays.get(t, ()))
@@ -431,22 +511,22 @@ class Outside:
             else:
                 plain = plain + edges.close[t]
         if option.is_whole:
-            table = self.beyond(outer, option.stay)
+            table = self.beyond(outer, option.stay, option.rides)
             for d in self.active(outer) - set(group.dims):
                 plain = plain + self._standing(outer, d, cells)
         else:
             table = self.reduced(outer, option.stay, frozenset(group.dims))
         for target, ratios, allowed in self._targets(outer, group.dims, cells):
-            cost = cells.pick(table, target) + plain + allowed
+            cost = cells.pick(table, target) + (cells.part(plain, target) + allowed)
             for t, still, slides in changing:
-                edge = edges.close[t]
-                for d in still:
-                    edge = edge * ratios[d]
+                share = _product([ratios[d] for d in still])
                 if slides:
-                    edge = edge * _least([
-                        self._slid(ratios[d], edges.overlap[t, d], option) for d in slides
+                    share = share * _least([
+                        self._slid(
+                            ratios[d], cells.part(edges.overlap[t, d], target), option
+                        ) for d in slides
                     ])  # fmt: skip
-                cost = cost + edge
+                cost = cost + cells.part(edges.close[t], target) * share
             yield target, cost
 
     def _slid(self, ratio: F64, overlap: F64, option: Option) -> F64:
@@ -460,14 +540,25 @@ class Outside:
 
     def _targets(
         self, outer: int, dims: tuple[int, ...], cells: Cells
-    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
+    ) -> Iterable[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
         """Tiles that loops over some dimensions may lead to; infinite where they may not."""
+        if not isinstance(cells, Grid):
+            return self._ways(outer, dims, cells)
+        key = (outer, dims, cells.ends)
+        if key not in self.ways:
+            self.ways[key] = list(self._ways(outer, dims, cells))
+        return self.ways[key]
+
+    def _ways(
+        self, outer: int, dims: tuple[int, ...], cells: Cells
+    ) -> Iterator[tuple[Target, dict[int, F64], F64]]:  # fmt: skip
         for target in cells.ways(dims):
             ratios = {d: cells.of(d, self.lattice.ratio[d], target) for d in dims}
             allowed = np.zeros(1)
             for d in dims:
                 allowed = allowed + cells.of(d, self._barred(outer, d), target)
-            yield target, ratios, allowed
+            if (allowed < np.inf).any():
+                yield target, ratios, allowed
 
     @cache  # noqa: B019
     def _barred(self, outer: int, d: int) -> F64:
@@ -476,6 +567,15 @@ class Outside:
     def _standing(self, outer: int, d: int, cells: Cells) -> F64:
         """Infinite where a slot must loop over a dimension."""
         return cells.own(d, np.ascontiguousarray(np.diagonal(self._barred(outer, d))))
+
+
+def _product(some: Sequence[F64]) -> F64:
+    if not some:
+        return np.ones(1)
+    found = some[0]
+    for each in some[1:]:
+        found = found * each
+    return found
 
 
 def _least(some: Sequence[F64]) -> F64:

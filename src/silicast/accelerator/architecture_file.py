@@ -175,6 +175,7 @@ class RuleTable(_Strict, frozen=True):
     fixed: dict[str, int] = {}
     most: dict[str, int] = {}
     innermost: tuple[str, ...] = ()
+    indexing: tuple[str, ...] = ()
 
 
 class PolicyTable(_Strict, frozen=True):
@@ -225,15 +226,24 @@ def find_design(name: str) -> Design:
     Raises:
         SilicastError: neither is there, or the file is wrong: its field is named.
     """
+    return read_design(design_path(name))
+
+
+def design_path(name: str) -> Path:
+    """The file of a design of the catalog, or the path itself.
+
+    Raises:
+        SilicastError: no design of the catalog has this name.
+    """
     if name.endswith(".toml") or "/" in name:
-        return read_design(Path(name))
+        return Path(name)
     known = {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
     if name not in known:
         raise unknown_name(
             f"unknown design {name!r}", "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
         )  # fmt: skip
-    return read_design(known[name])
+    return known[name]
 
 
 def read_design(path: Path) -> Design:
@@ -293,7 +303,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     fans = {node.name for node in architecture.nodes if isinstance(node, FanOut)}
     for rule in content.constraint:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
-        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost)
+        rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 

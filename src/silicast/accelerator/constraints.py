@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from silicast.accelerator.architecture import Architecture
@@ -21,11 +21,29 @@ class SlotRule:
         most: dimension -> largest loop bound here.
         innermost: loops in time, from the innermost outwards, that must stand so; the others
             stand outside of them in any order.
+        indexing: tensors; only dimensions that index exactly these have loops here. Empty = all.
     """
 
     fixed: Mapping[str, int] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     innermost: tuple[str, ...] = ()
+    indexing: tuple[str, ...] = ()
+
+    def on(self, einsum: Einsum) -> SlotRule:
+        """The rule with what ``indexing`` means for the dimensions of ``einsum``.
+
+        >>> from silicast.accelerator.einsum import matmul
+        >>> SlotRule(indexing=("Weights", "Inputs")).on(matmul(m=2, n=2, k=2)).fixed
+        {'M': 1, 'N': 1}
+        """
+        if not self.indexing:
+            return self
+        wanted = {einsum.tensor(name).name for name in self.indexing}
+        barred = {
+            dim: 1 for dim in einsum.dims
+            if {tensor.name for tensor in einsum.tensors if dim in tensor.dims} != wanted
+        }  # fmt: skip
+        return replace(self, fixed={**self.fixed, **barred}, indexing=())
 
 
 @final
@@ -45,6 +63,15 @@ class Constraints:
         """The rule of a slot."""
         place = architecture.slots[slot]
         return self.rules.get((architecture.nodes[place.node].name, place.axis), NO_RULE)
+
+    def on(self, einsum: Einsum) -> Constraints:
+        """The rules, of the dimensions of ``einsum``.
+
+        Raises:
+            SilicastError: a rule names a tensor that is not there.
+        """
+        rules = {place: rule.on(einsum) for place, rule in self.rules.items()}
+        return replace(self, rules=rules)
 
     def check(self, architecture: Architecture, einsum: Einsum) -> None:
         """Finds contradictions.

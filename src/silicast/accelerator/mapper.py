@@ -79,7 +79,7 @@ def best_mapping(
         SilicastError: constraints that contradict each other, or no mapping that fits; names the
             memory and the tensors that need most.
     """
-    rules = constraints or Constraints()
+    rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
     patterns = [
         Search(Facts(einsum, architecture, rules, keep, objective))

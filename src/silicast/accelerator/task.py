@@ -147,28 +147,51 @@ def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
     >>> einsum_of("matmul", ["m=2", "n=3", "k=4"]).points
     24
     """
+    given: dict[str, int] = {}
+    for text in sizes:
+        name, _, value = text.partition("=")
+        if not value.isdigit():
+            raise SilicastError(
+                f"expected a size like {next(iter(_sizes_of(op)))}=64, found {text!r}",
+                field="sizes", hint=f"{op} has {', '.join(_sizes_of(op))}",
+            )  # fmt: skip
+        given[name] = int(value)
+    return sized(op, given)
+
+
+def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
+    """An einsum by name and sizes.
+
+    Raises:
+        SilicastError: an unknown operation or size, or one that is missing or no whole number.
+
+    >>> sized("matmul", {"m": 2, "n": 3, "k": 4}).points
+    24
+    """
+    known = _sizes_of(op)
+    for name, value in sizes.items():
+        if name not in known:
+            raise SilicastError(
+                f"expected a size like {next(iter(known))}=64, found {name}={value}",
+                field="sizes", hint=f"{op} has {', '.join(known)}",
+            )  # fmt: skip
+        if not isinstance(value, int):
+            raise SilicastError(f"{name} is {value!r}, no whole number", field="sizes")
+    missing = [
+        name for name, parameter in known.items()
+        if parameter.default is inspect.Parameter.empty and name not in sizes
+    ]  # fmt: skip
+    if missing:
+        raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
+    return OPERATIONS[op](**sizes)
+
+
+def _sizes_of(op: str) -> Mapping[str, inspect.Parameter]:
     if op not in OPERATIONS:
         raise unknown_name(
             f"unknown operation {op!r}", "op", f"there are {', '.join(OPERATIONS)}"
         )  # fmt: skip
-    make = OPERATIONS[op]
-    known = inspect.signature(make).parameters
-    given: dict[str, Any] = {}
-    for text in sizes:
-        name, _, value = text.partition("=")
-        if name not in known or not value.isdigit():
-            raise SilicastError(
-                f"expected a size like {next(iter(known))}=64, found {text!r}", field="sizes",
-                hint=f"{op} has {', '.join(known)}",
-            )  # fmt: skip
-        given[name] = int(value)
-    missing = [
-        name for name, parameter in known.items()
-        if parameter.default is inspect.Parameter.empty and name not in given
-    ]  # fmt: skip
-    if missing:
-        raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
-    return make(**given)
+    return inspect.signature(OPERATIONS[op]).parameters
 
 
 def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TextIO, final
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,6 +63,23 @@ class _ClosedStream(io.TextIOBase):
 
     def write(self, _text: str, /) -> int:
         raise OSError(errno.EBADF, "stdout is closed")
+
+
+@final
+class TextBytes(io.RawIOBase):
+    """Takes bytes for a stream of text that has none below it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        """It takes bytes."""
+        return True
+
+    def write(self, content: Any, /) -> int:
+        """All of some UTF-8."""
+        self._stream.write(bytes(content).decode("utf-8"))
+        return len(content)
 
 
 def replace_closed_streams() -> None:

@@ -10,6 +10,8 @@ NOT_ANSWERED = 3
 """Some cases failed, a threshold was missed, or the question is right but has no answer yet."""
 INTERNAL = 70
 INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""Of a batch that nobody reads any longer; as shells count it."""
 
 
 def of_error(kind: ErrorKind) -> int:

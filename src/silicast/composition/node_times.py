@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
+from silicast.composition.cut_times import rows_of
 from silicast.composition.host_copies import HOST_COPY, RESOURCE
 from silicast.composition.pipes import Resources
 from silicast.composition.stage_graph import StageGraph
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 EXCHANGES = frozenset(("dispatch", "combine"))
 """Kernels that move tokens between the ranks of their experts."""
 Times: TypeAlias = "KernelTimes | CollectiveTimes"
+_TABLES = (
+    "time_s", "bound_s", "independent", "core_j", "memory_j", "dram_bytes", "tiers", "_fill",
+    "_links", "_network",
+)  # fmt: skip
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
 
@@ -80,6 +85,25 @@ class Call:
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
         return np.reshape(values, (-1, self.count))[self.ops][:, self.place]
+
+    def of_states(self, start: int, stop: int) -> Call | None:
+        """The same call of states from ``start`` on, before ``stop``, as if it had been made for
+        them alone; None where it has none of them.
+        """
+        first, last = np.searchsorted(self.rows, (start, stop)).tolist()
+        if first == last:
+            return None
+        used, place = np.unique(self.place[first:last], return_inverse=True)
+        rows = self.rows[first:last] - start
+        different = int(self.ops.max()) + 1
+        if len(used) == self.count:
+            return replace(self, rows=rows, place=place)
+        index = (np.arange(different)[:, None] * self.count + used).ravel()
+        return replace(
+            self, rows=rows, place=place, count=len(used),
+            batch=None if self.batch is None else self.batch.rows(index),
+            times=rows_of(self.times, index, different * self.count),
+        )  # fmt: skip
 
     def joules(self, device: Device) -> tuple[F64, F64] | None:
         """What cores and main memory take for one execution, shape (members, rows) each; None where
@@ -149,6 +173,16 @@ class NodeTimes:
         self._fill, self._links = np.ones(shape), np.zeros(shape)
         self._network = np.zeros(shape)
         self.calls: list[Call] = []
+
+    def of_states(self, start: int, stop: int) -> NodeTimes:
+        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
+        found = NodeTimes.__new__(NodeTimes)
+        found.device, found.shared = self.device, self.shared
+        for name in _TABLES:
+            setattr(found, name, getattr(self, name)[:, start:stop].copy())
+        calls = (call.of_states(start, stop) for call in self.calls)
+        found.calls = [call for call in calls if call is not None]
+        return found
 
     def put(self, call: Call) -> None:
         """Notes what a call found."""

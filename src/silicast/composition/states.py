@@ -180,6 +180,22 @@ class BatchStates:
             np.concatenate((self._elsewhere(), others._elsewhere())),
         )
 
+    @staticmethod
+    def joined(parts: Sequence[BatchStates]) -> BatchStates:
+        """States of several one after the other; all with an encoder, or all without."""
+        if len(parts) == 1:
+            return parts[0]
+        cross = [part.cross_kv for part in parts if part.cross_kv is not None]
+        return BatchStates(
+            np.concatenate([part.prefill_q for part in parts]),
+            np.concatenate([part.prefill_kv for part in parts]),
+            _ends([part.prefill_offsets for part in parts]),
+            np.concatenate([part.decode_kv for part in parts]),
+            _ends([part.decode_offsets for part in parts]),
+            np.concatenate([BatchStates._elsewhere(part) for part in parts]),
+            np.concatenate(cross) if cross else None,
+        )
+
     def all_tokens(self, groups: int, tokens: I64) -> I64:
         """New tokens of all groups, shape (n,), of which this one runs ``tokens``."""
         others = self._elsewhere()
@@ -200,3 +216,9 @@ def _taken(offsets: I64, rows: I64) -> tuple[I64, I64]:
 
 def _joined(first: I64, second: I64) -> I64:
     return np.concatenate((first, second[1:] + first[-1]))
+
+
+def _ends(offsets: Sequence[I64]) -> I64:
+    """Offsets of several one after the other."""
+    counts = np.concatenate([np.diff(each) for each in offsets])
+    return np.concatenate(([0], np.cumsum(counts)))

@@ -78,6 +78,7 @@ def predict_static_batch(
     input_lens: Sequence[int],
     output_len: int,
     framework: Framework | None = None,
+    steps: tuple[BatchSteps, BatchSteps] | None = None,
 ) -> StaticBatch:
     """Predicts prefill, median decode step, total and memory of a static batch.
 
@@ -87,11 +88,14 @@ def predict_static_batch(
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
         framework: how a framework runs the model's code; prompts are then padded to the longest.
             None = the engine has layers of its own.
+        steps: as :func:`batch_steps` finds them, if they are known.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    prefill_steps, decode_steps = batch_steps(deployment, input_lens, output_len, framework)
+    prefill_steps, decode_steps = steps or batch_steps(
+        deployment, input_lens, output_len, framework
+    )
     memory = batch_memory(deployment, input_lens, output_len, framework)
     warnings = []
     if memory.excess:
@@ -194,23 +198,13 @@ def batch_steps(
     Args:
         deployment, input_lens, output_len, framework: as of :func:`predict_static_batch`.
     """
-    everywhere = sum(input_lens)
-    own = busiest_group(input_lens, deployment.plan.attention_dp)
-    if framework is not None:
-        own = [max(own)] * len(own)
-    knots, _ = decode_knots(output_len - 1)
-    if deployment.model.encoder is not None:
-        states = BatchStates.encoded(own, knots)
-    else:
-        states = BatchStates.prefill(own, everywhere - sum(own) if framework is None else -1)
-        if deployment.model.causal:
-            states = states.then(BatchStates.decode(own, knots))
-    rows = np.arange(len(states))
     if framework is None:
-        model = step_model(deployment)
-        times = model.steps(states)
-        first, rest = (BatchSteps(model, states, part, times) for part in (rows[:1], rows[1:]))
-        return first, rest
+        (alone,) = steps_together(deployment, ((input_lens, output_len),))
+        return alone
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    own = [max(own)] * len(own)
+    states = _states(deployment, own, -1, output_len)
+    rows = np.arange(len(states))
     found = []
     from silicast.composition.framework_pass import decode_model, prefill_model
 
@@ -219,6 +213,46 @@ def batch_steps(
         model, some = make(deployment, len(own), own[0], framework), states.chosen(part)
         found.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
     return found[0], found[-1]
+
+
+def steps_together(
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]]
+) -> list[tuple[BatchSteps, BatchSteps]]:
+    """:func:`batch_steps` of many batches of an engine with layers of its own, evaluated at once;
+    those of a batch are the same in any company.
+
+    Args:
+        batches: prompt tokens of each sequence, and tokens generated per sequence.
+    """
+    model, each = step_model(deployment), []
+    for input_lens, output_len in batches:
+        own = busiest_group(input_lens, deployment.plan.attention_dp)
+        each.append(_states(deployment, own, sum(input_lens) - sum(own), output_len))
+    times = model.steps(BatchStates.joined(each))
+    found, start = [], 0
+    for states in each:
+        stop = start + len(states)
+        one = times if len(each) == 1 else times.of_states(start, stop)
+        rows = np.arange(len(states))
+        first, rest = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
+        found.append((first, rest))
+        start = stop
+    return found
+
+
+def _states(
+    deployment: Deployment, own: Sequence[int], elsewhere: int, output_len: int
+) -> BatchStates:
+    """The prefill and the decode steps that are evaluated of a batch.
+
+    Args:
+        own: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many each.
+    """
+    knots, _ = decode_knots(output_len - 1)
+    if deployment.model.encoder is not None:
+        return BatchStates.encoded(own, knots)
+    states = BatchStates.prefill(own, elsewhere)
+    return states.then(BatchStates.decode(own, knots)) if deployment.model.causal else states
 
 
 def decode_knots(steps: int) -> tuple[I64, F64]:

@@ -84,6 +84,20 @@ class StepTimes:
         """Time of the step."""
         return self.device_s + self.waited_s + self.between_s
 
+    def of_states(self, start: int, stop: int) -> StepTimes:
+        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
+        cut = slice(start, stop)
+        return StepTimes(
+            nodes=self.nodes.of_states(start, stop),
+            exposed_s=self.exposed_s[:, cut].copy(),
+            hidden_s=self.hidden_s[:, cut].copy(),
+            waits_s=self.waits_s[:, cut].copy(),
+            launches_s=self.launches_s[:, cut].copy(),
+            between_s=self.between_s[cut].copy(),
+            between_hidden_s=self.between_hidden_s[cut].copy(),
+            clock_hz=self.clock_hz,
+        )
+
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
         """Device time of each pipeline stage in one direction, and the part of it that sends
         results to the next stage; shape (stages, n) each.

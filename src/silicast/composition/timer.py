@@ -19,7 +19,12 @@ from silicast.composition.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
+from silicast.kernels.implementation import (
+    Analysis,
+    Implementation,
+    KernelTimes,
+    implementation_for,
+)
 from silicast.learning.tiers import in_whole_models, kernel_times
 from silicast.workload.op import Affine, Op, OpBatch
 from silicast.workload.symbols import (
@@ -156,7 +161,7 @@ class Timer:
         """
         if call.batch is None or not isinstance(call.times, KernelTimes):
             return call
-        slow = self._model(call.batch.family, device).times(call.batch, device)
+        slow = self._model(call.batch.family, device).analysed(call.batch, device)
         return replace(call, times=_slowed(call.times, slow))
 
     def fuse(self, found: NodeTimes, tokens: I64) -> None:
@@ -318,7 +323,7 @@ class Timer:
         times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
-        return _slowed(times, implementation.times(batch, device))
+        return _slowed(times, implementation.analysed(batch, device))
 
     def _model(self, family: str, device: Device) -> Implementation:
         found = implementation_for(family, device.execution_model)
@@ -368,9 +373,9 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _slowed(times: KernelTimes, slow: KernelTimes) -> KernelTimes:
+def _slowed(times: KernelTimes, slow: Analysis) -> KernelTimes:
     """``times`` at the clock of ``slow``, which the analytic model alone made."""
-    ratio = slow.analysis.time_s / analytic_s(times)
+    ratio = slow.time_s / analytic_s(times)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return replace(
         times,
@@ -378,7 +383,7 @@ def _slowed(times: KernelTimes, slow: KernelTimes) -> KernelTimes:
         p05_s=np.maximum(times.p05_s * ratio, slow.bound_s),
         p95_s=np.maximum(times.p95_s * ratio, estimate),
         bound_s=slow.bound_s,
-        analysis=slow.analysis,
+        analysis=slow,
     )
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 _MAX_LINKS = 40
 """Symbolic links followed one after the other, as Linux limits them."""
@@ -32,19 +32,22 @@ def writing(path: Path, *, source: os.stat_result | None = None) -> Iterator[Bin
             itself. A regular file is then as it was.
         BrokenPipeError: nobody reads the pipe any longer.
     """
-    try:
-        status = _status(path)
-        if status is not None and stat.S_ISDIR(status.st_mode):
-            raise _refused(path, "is a folder, not a file", "name a file in it")
-        if _same_file(status, source):
-            raise _refused(path, "is the input itself", "write to another file")
-        if status is not None and (not stat.S_ISREG(status.st_mode) or _is_open_stream(path)):
+    with write_errors(path):
+        status = checked_target(path, source)
+        if status is not None and not is_plain(path, status):
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             with os.fdopen(handle, "wb") as stream:
                 yield stream
             return
         with _replacing(Path(os.path.realpath(path)), status) as stream:
             yield stream
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Errors of the system in writing ``path`` as errors that name it; a broken pipe stays one."""
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -55,6 +58,49 @@ def writing(path: Path, *, source: os.stat_result | None = None) -> Iterator[Bin
         if "\0" in str(path):
             raise _refused(Path(repr(path)), f"not a file name: {error}", "") from None
         raise
+
+
+def checked_target(path: Path, source: os.stat_result | None = None) -> os.stat_result | None:
+    """What ``path`` leads to, None = nothing yet.
+
+    Raises:
+        SilicastError: it is a folder, or ``source`` itself.
+        OSError: it cannot be looked at.
+    """
+    status = _status(path)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        raise _refused(path, "is a folder, not a file", "name a file in it")
+    if _same_file(status, source):
+        raise _refused(path, "is the input itself", "write to another file")
+    return status
+
+
+def is_plain(path: Path, status: os.stat_result) -> bool:
+    """Whether a path leads to a regular file, and not by the name of an open stream."""
+    return stat.S_ISREG(status.st_mode) and not _is_open_stream(path)
+
+
+def lock_file(handle: int, path: Path, busy: str) -> None:
+    """Locks out other writers until the handle is closed or the process ends.
+
+    Args:
+        busy: what another process does that holds the lock.
+
+    Raises:
+        SilicastError: it is locked, or cannot be.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        raise unsupported("this system has no file locks", file=str(path)) from None
+    except BlockingIOError:
+        raise _refused(path, busy, "wait for it, or write to another file") from None
+    except OSError as error:
+        raise _refused(
+            path, f"cannot be locked: {error.strerror}", "write to a local disk"
+        ) from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

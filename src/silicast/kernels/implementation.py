@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 from msgspec import Struct
@@ -249,6 +249,12 @@ class Implementation(ABC):
         return in_blocks(batch, lambda block: self.estimates(block, device).times())
 
     @final
+    def analysed(self, batch: OpBatch, device: Device) -> Analysis:
+        """What :meth:`times` follow from: the analysis at the device's clock."""
+        own, _ = with_format(device.in_state("boost"), batch.variant.dtype)
+        return in_blocks(batch, lambda block: self._analysed(block, own))
+
+    @final
     def estimates(self, batch: OpBatch, device: Device) -> Estimates:
         """:meth:`times` without intervals: what other models build on."""
         shared = shared_of(self, batch.variant, device)
@@ -271,7 +277,7 @@ class Implementation(ABC):
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
         if batch.numbers and not self.takes_numbers:
-            one: Analysis = _of_one_row(self.analyse(batch.arrays(), device))
+            one: Analysis = one_row(self.analyse(batch.arrays(), device))
             return one
         if batch.numbers or len(batch) <= self.rows_at_once:
             return self.analyse(batch, device)
@@ -424,8 +430,11 @@ BLOCK = 1 << 15
 """Ops evaluated together: more need no less time each, and more memory."""
 
 
-def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> KernelTimes:
-    """Times of a batch, evaluated in blocks of rows where it is large.
+Found = TypeVar("Found")
+
+
+def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], Found]) -> Found:
+    """Times (or an analysis) of a batch, evaluated in blocks of rows where it is large.
 
     No row depends on another, so that the results are those of the whole batch.
     """
@@ -436,7 +445,7 @@ def in_blocks(batch: OpBatch, times_of: Callable[[OpBatch], KernelTimes]) -> Ker
     rows = max(1, BLOCK * count // max(sequences, count))
     if count <= rows:
         return times_of(batch)
-    found: KernelTimes = _joined([times_of(block) for block in _cuts(batch, rows)])
+    found: Found = _joined([times_of(block) for block in _cuts(batch, rows)])
     return found
 
 
@@ -466,16 +475,16 @@ def _joined(blocks: Sequence[Any]) -> Any:
     return first
 
 
-def _of_one_row(value: Any) -> Any:
-    """The same with numbers for arrays of one row."""
+def one_row(value: Any) -> Any:
+    """A record, or values by name, with numbers for arrays of one row."""
     if isinstance(value, np.ndarray):
         return value.item()
     if isinstance(value, Lazy):
-        return Lazy(lambda: {name: _of_one_row(each) for name, each in value.items()})
+        return Lazy(lambda: {name: one_row(each) for name, each in value.items()})
     if isinstance(value, Mapping):
-        return {name: _of_one_row(each) for name, each in value.items()}
+        return {name: one_row(each) for name, each in value.items()}
     if names := _field_names(value):
-        return type(value)(**{name: _of_one_row(getattr(value, name)) for name in names})
+        return type(value)(**{name: one_row(getattr(value, name)) for name in names})
     return value
 
 

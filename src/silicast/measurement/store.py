@@ -17,7 +17,8 @@ from typing import Self, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError
+from silicast.core.files import lock_file
 from silicast.measurement.records import (
     Measurements,
     Record,
@@ -227,7 +228,7 @@ def _locked(path: Path) -> Iterator[tuple[int, Measurements]]:
     """Opens and locks a file and repairs its end; closes it only on an error."""
     handle, is_new = _opened(path)
     try:
-        _lock(handle, path)
+        lock_file(handle, path, "another process is measuring into it")
         yield handle, _repaired(handle, path)
         if is_new:
             _sync_folder(path)
@@ -248,30 +249,6 @@ def _opened(path: Path) -> tuple[int, bool]:
             os.close(handle)
             raise _not_a_file(path)
     return handle, is_new
-
-
-def _lock(handle: int, path: Path) -> None:
-    """Locks out other writers until the handle is closed or the process ends."""
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        raise unsupported("this system has no file locks", file=str(path)) from None
-    except BlockingIOError:
-        raise SilicastError(
-            "another process is measuring into it",
-            kind="io",
-            file=str(path),
-            hint="wait for it, or write to another file",
-        ) from None
-    except OSError as error:
-        raise SilicastError(
-            f"cannot be locked: {error.strerror}",
-            kind="io",
-            file=str(path),
-            hint="write to a local disk",
-        ) from None
 
 
 def _repaired(handle: int, path: Path) -> Measurements:

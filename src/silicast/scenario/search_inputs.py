@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +11,7 @@ import silicast
 from silicast.core.hashing import content_hash, files_hash
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
+from silicast.scenario.package import package_hash
 from silicast.scenario.training_runs import Prepared
 
 ANSWER_ONLY = ("id",)
@@ -35,7 +32,7 @@ def search_inputs(scenario: Scenario, asked: Prepared) -> dict[str, Any]:
     return {
         "scenario": {name: each for name, each in tree.items() if name not in ANSWER_ONLY},
         "calibrations": files_hash(files), "resolved": _resolved(asked),
-        "version": silicast.__version__, "package": _package(os.environ.get("SILICAST_CATALOG")),
+        "version": silicast.__version__, "package": package_hash(),
     }  # fmt: skip
 
 
@@ -45,16 +42,3 @@ def _resolved(asked: Prepared) -> str:
     machine = replace(own.machine, evidence=Evidence())
     rank = replace(asked.rank, deployment=replace(own, machine=machine))
     return content_hash(replace(asked, rank=rank))
-
-
-@cache
-def _package(own_catalog: str | None) -> str:
-    """Of every file of the package and of the user's catalog."""
-    folders = [Path(silicast.__file__).parent, *([Path(own_catalog)] if own_catalog else [])]
-    return files_hash(file for folder in folders for file in _files(folder))
-
-
-def _files(folder: Path) -> Iterable[Path]:
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    )

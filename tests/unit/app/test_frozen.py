@@ -55,7 +55,7 @@ FROZEN = {
         " --dtype --calibration --trace --chakra --strict --json"
     ),
     "run": "--calibration --trace --strict --json",
-    "batch": "--output -o --calibration",
+    "batch": "--output -o --resume --workers --calibration",
     "trace": "--output -o --training --dtype --autocast --shape --dynamic --weights",
     "devices": "--json",
     "devices list": "--json",
@@ -81,6 +81,7 @@ FROZEN = {
     ),
     "design": "",
     "design map": "--objective --effort --json",
+    "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design explain": "--objective --effort --json",
 }
 

@@ -13,7 +13,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.learning.dispatch import forget
-from silicast.scenario import batch
+from silicast.scenario import batch_workers
 from silicast.scenario.answer import encode
 from silicast.scenario.batch import run_batch, run_batch_file
 from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
@@ -86,7 +86,7 @@ def test_order_of_cases_changes_no_answer() -> None:
 def test_windows_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = lines_of(mixed_cases(40, seed=3))
     whole = answers(raw)
-    monkeypatch.setattr(batch, "WINDOW", 7)
+    monkeypatch.setattr(batch_workers, "MOST_LINES", 7)
     forget()
     assert answers(raw) == whole
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from silicast.app import status
+from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 
@@ -100,3 +101,6 @@ def cost(
     else:
         show(cost_card(found))
     return status.ANSWERED
+
+
+design.command(search)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.assumed_structure import with_assumed_structure
 from silicast.composition.breakdown import kernels_domain
 from silicast.composition.deployment import Deployment
-from silicast.composition.static_batch import StaticBatch, predict_static_batch
+from silicast.composition.static_batch import (
+    MAX_EVALUATED_STEPS,
+    StaticBatch,
+    predict_static_batch,
+    steps_together,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
@@ -25,10 +31,13 @@ from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
 
 if TYPE_CHECKING:
+    from silicast.composition.static_batch import BatchSteps
     from silicast.composition.trace_events import Trace
     from silicast.workload.eager import Framework
 
 MILLI = 1e3
+MOST_LENGTHS = 1 << 17
+"""Sequences of all states that are evaluated together."""
 
 
 @register
@@ -42,37 +51,30 @@ class InferenceAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        work = scenario.workload
-        assert isinstance(work, InferenceWorkload)
-        deployment, framework, warnings = batch_deployment(scenario)
-        lengths = lengths_of(work)
-        if not deployment.model.causal and work.output_len > 1:
-            raise SilicastError(
-                f"{deployment.model.name} is an encoder and generates no tokens",
-                field="workload.output_len",
-                hint="1 = the pass over the input alone",
-            )
-        warnings += _too_long(deployment.model, max(lengths), work.output_len)
-        found = predict_static_batch(deployment, lengths, work.output_len, framework)
-        if any(kernels_domain(steps.model) != "in" for steps in found.steps):
-            warnings.append(
-                f"not every kernel was measured on {deployment.device.architecture} in its format: "
-                "constants of others stand in"
-            )
-        bound_only = scenario.raw.tier == "bound"
-        figures = {}
-        if not bound_only:
-            price = deployment.machine.links.price_per_gpu_hour if scenario.raw.cluster else None
-            figures = figures_of(found, deployment, len(lengths), work.output_len, price)
-        reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
-        if room := batch_room(deployment, lengths, work.output_len):
-            reply.why["room"] = room
-        if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
-            from silicast.composition.imbalance import imbalance
+        return _answered(_prepared(scenario))
 
-            if waited := imbalance(deployment, lengths):
-                reply.why["imbalance"] = waited
-        return reply
+    def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+        """See :class:`~silicast.scenario.answerer.Answerer`: batches of one deployment are
+        evaluated together.
+        """
+        found: dict[int, Answer | SilicastError] = {}
+        groups: dict[Deployment, list[tuple[int, _Prepared]]] = {}
+        for place, scenario in enumerate(scenarios):
+            try:
+                one = _prepared(scenario)
+            except SilicastError as error:
+                found[place] = error
+                continue
+            groups.setdefault(one.deployment, []).append((place, one))
+        for group in groups.values():
+            for part in _parts(group):
+                steps = _steps_of([one for _, one in part])
+                for (place, one), known in zip(part, steps, strict=True):
+                    try:
+                        found[place] = _answered(one, known)
+                    except SilicastError as error:
+                        found[place] = error
+        return [found[place] for place in range(len(scenarios))]
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
@@ -83,6 +85,88 @@ class InferenceAnswerer(Answerer):
         deployment, framework, _ = batch_deployment(scenario)
         lengths = lengths_of(work)
         return trace_static_batch(deployment, lengths, work.output_len, framework=framework)
+
+
+@final
+@dataclass(frozen=True)
+class _Prepared:
+    """A scenario, what runs it, and what must be known of that."""
+
+    scenario: Scenario
+    work: InferenceWorkload
+    deployment: Deployment
+    framework: Framework | None
+    lengths: list[int]
+    warnings: list[str]
+
+
+_Steps = tuple["BatchSteps", "BatchSteps"]
+
+
+def _prepared(scenario: Scenario) -> _Prepared:
+    work = scenario.workload
+    assert isinstance(work, InferenceWorkload)
+    deployment, framework, warnings = batch_deployment(scenario)
+    lengths = lengths_of(work)
+    if not deployment.model.causal and work.output_len > 1:
+        raise SilicastError(
+            f"{deployment.model.name} is an encoder and generates no tokens",
+            field="workload.output_len",
+            hint="1 = the pass over the input alone",
+        )
+    warnings += _too_long(deployment.model, max(lengths), work.output_len)
+    return _Prepared(scenario, work, deployment, framework, lengths, warnings)
+
+
+def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
+    """The answer; ``steps``: those of its batch, if they are known."""
+    deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
+    found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
+    if any(kernels_domain(steps.model) != "in" for steps in found.steps):
+        warnings.append(
+            f"not every kernel was measured on {deployment.device.architecture} in its format: "
+            "constants of others stand in"
+        )
+    bound_only = one.scenario.raw.tier == "bound"
+    figures = {}
+    if not bound_only:
+        cluster = one.scenario.raw.cluster
+        price = deployment.machine.links.price_per_gpu_hour if cluster else None
+        figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
+    reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
+    if room := batch_room(deployment, lengths, one.work.output_len):
+        reply.why["room"] = room
+    if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
+        from silicast.composition.imbalance import imbalance
+
+        if waited := imbalance(deployment, lengths):
+            reply.why["imbalance"] = waited
+    return reply
+
+
+def _parts(group: list[tuple[int, _Prepared]]) -> Iterator[list[tuple[int, _Prepared]]]:
+    """A group cut so that its states hold at most :data:`MOST_LENGTHS` sequences together."""
+    part: list[tuple[int, _Prepared]] = []
+    size = 0
+    for each in group:
+        own = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
+        if part and size + own > MOST_LENGTHS:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += own
+    yield part
+
+
+def _steps_of(part: Sequence[_Prepared]) -> Sequence[_Steps | None]:
+    """The steps of batches of one deployment; None where each must find its own."""
+    if len(part) == 1 or part[0].framework is not None:
+        return [None] * len(part)
+    batches = [(one.lengths, one.work.output_len) for one in part]
+    try:
+        return steps_together(part[0].deployment, batches)
+    except SilicastError:  # each says what is wrong
+        return [None] * len(part)
 
 
 def lengths_of(work: InferenceWorkload) -> list[int]:

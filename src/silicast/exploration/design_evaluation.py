@@ -1,0 +1,219 @@
+"""What designs of a parameter file come to: the base changed, checked, and its layers mapped."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from silicast import __version__
+from silicast.accelerator.architecture_file import Design, build, design_path
+from silicast.accelerator.check import check_architecture
+from silicast.accelerator.layers import Layer, distinct
+from silicast.accelerator.task import sized
+from silicast.core.compiled import read_toml
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.hashing import content_hash
+from silicast.core.numerics import I64
+from silicast.exploration.history import Outcome
+from silicast.exploration.layer_mappers import CountedOnce, Mapper, SearchedMappings
+from silicast.exploration.layer_metrics import METRICS, area_mm2, totals, without_area
+from silicast.exploration.paths import put, value_at
+from silicast.exploration.problem import Evaluation, Problem, over_a_cap
+from silicast.exploration.space import Value
+from silicast.exploration.space_file import LawTable, ReadSpace
+
+
+@final
+class ChangedBase:
+    """The base of a parameter file, and the designs that its parameters make of it."""
+
+    def __init__(self, read: ReadSpace) -> None:
+        self._space = read.space
+        self._laws = read.content.law
+        base = read.content.base
+        path = Path(read.file).parent / base if base.endswith(".toml") else design_path(base)
+        self.table = read_toml(path)
+        self.file = str(path)
+        self._check(read)
+
+    def design(self, levels: I64) -> Design:
+        """The design of some level numbers, not yet checked.
+
+        Raises:
+            SilicastError: a parameter sets what an architecture file has not.
+        """
+        settings = self._space.settings(levels)
+        table = copy.deepcopy(self.table)
+        for parameter in self._space.parameters:
+            if parameter.name in settings:
+                for path in parameter.paths:
+                    put(table, path, _plain(settings[parameter.name]))
+        for law in self._laws:
+            if law.by in settings:
+                self._apply(law, settings[law.by], table)
+        return build(table, self.file)
+
+    def variants(self) -> Iterator[Design]:
+        """The base, and the designs that differ from it in one parameter."""
+        zeros = np.zeros(len(self._space.parameters), dtype=np.int64)
+        for i, levels in enumerate(self._space.levels):
+            for level in range(levels):
+                design = zeros.copy()
+                design[i] = level
+                yield self.design(design)
+
+    def _apply(self, law: LawTable, value: Value, table: dict[str, Any]) -> None:
+        """A number of the base, times how much its parameter grew to the law's power."""
+        parameter = next(p for p in self._space.parameters if p.name == law.by)
+        start = float(value_at(self.table, parameter.paths[0]))
+        assert isinstance(value, int | float)
+        put(table, law.path, value_at(table, law.path) * (value / start) ** law.power)
+
+    def _check(self, read: ReadSpace) -> None:
+        """Every parameter once at every level, so that a wrong path is found at once.
+
+        Raises:
+            SilicastError: a path or a law leads nowhere; a level is no value of its field.
+        """
+        for number, law in enumerate(self._laws):
+            parameter = next(p for p in self._space.parameters if p.name == law.by)
+            where = f"law[{number}]"
+            for path in (law.path, parameter.paths[0]):
+                found = _located(value_at, (self.table, path), where, read.file)
+                if isinstance(found, bool) or not isinstance(found, int | float) or found <= 0:
+                    raise SilicastError(
+                        f"a law needs a number above 0 at {path}, found {found!r}", field=where,
+                        file=read.file,
+                    )  # fmt: skip
+            if not parameter.is_ordered:
+                raise SilicastError(f"{law.by} is no number", field=where, file=read.file)
+        for parameter in self._space.parameters:
+            for value in parameter.values:
+                table = copy.deepcopy(self.table)
+                where = f"parameter.{parameter.name}"
+                for path in parameter.paths:
+                    _located(put, (table, path, _plain(value)), where, read.file)
+                _located(build, (table, self.file), where, read.file)
+
+
+def _located(call: Any, arguments: Sequence[Any], where: str, file: str) -> Any:
+    try:
+        return call(*arguments)
+    except SilicastError as error:
+        raise error.at(where, file) from None
+
+
+def _plain(value: Value) -> Any:
+    """As a TOML file holds it."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+@final
+class LayerEvaluation(Evaluation):
+    """Metrics of layers that run one after the other."""
+
+    def __init__(
+        self, base: ChangedBase, layers: Sequence[Layer], caps: Mapping[str, float], mapper: Mapper
+    ) -> None:
+        self._base, self._layers, self._caps, self._mapper = base, tuple(layers), caps, mapper
+
+    def outcome(self, design: I64) -> Outcome:
+        """Metrics of one design, or why it is none."""
+        built = self._base.design(design)
+        for problem in check_architecture(built.architecture):
+            return Outcome(cause=f"no architecture: {problem.field}")
+        area = area_mm2(built.architecture)
+        known = {} if area is None else {"area_mm2": area}
+        if cause := over_a_cap(self._caps, known):
+            return Outcome(cause=cause)
+        try:
+            metrics = self._mapped(built) | known
+        except SilicastError as error:
+            cause = infeasibility(error)
+            if not cause:
+                raise
+            return Outcome(cause=cause)
+        cause = over_a_cap(self._caps, metrics)
+        return Outcome(cause=cause) if cause else Outcome(metrics)
+
+    def _mapped(self, built: Design) -> dict[str, float]:
+        cycles = energy_pj = points = 0.0
+        for number, layer in enumerate(self._layers):
+            found = self._mapper(number, built.architecture, built.constraints)
+            cycles += layer.count * found[0]
+            energy_pj += layer.count * found[1]
+            points += layer.count * layer.einsum.points
+        return totals(built.architecture, cycles, energy_pj, points)
+
+
+def infeasibility(error: SilicastError) -> str:
+    """Why a design is none, of an error of its mapper; "" where the input is wrong instead."""
+    if error.kind == "unsupported":
+        return f"no mapping: {error.field}"
+    return "no mapping: constraints" if error.field.startswith("constraints") else ""
+
+
+def problem_of(read: ReadSpace) -> Problem:
+    """The search that a parameter file describes.
+
+    Raises:
+        SilicastError: the base, a path or a layer is wrong, or a metric is not known.
+    """
+    content = read.content
+    base = ChangedBase(read)
+    layers = _layers(read)
+    _check_metrics(read, base)
+    how = content.evaluation
+    mapper: Mapper = (
+        SearchedMappings(layers, how.objective, how.effort)
+        if how.mappings == "search"
+        else CountedOnce(layers, how.objective, (each.architecture for each in base.variants()))
+    )
+    identity = content_hash(
+        [__version__, content, base.table, [[str(e.einsum), e.count] for e in layers]]
+    )
+    return Problem(
+        read.space, read.objectives, LayerEvaluation(base, layers, content.caps, mapper), identity,
+        content.caps,
+    )  # fmt: skip
+
+
+def _layers(read: ReadSpace) -> tuple[Layer, ...]:
+    found = []
+    for number, table in enumerate(read.content.layer):
+        where = f"layer[{number}]"
+        sizes = dict(table)
+        op, count = sizes.pop("op", ""), sizes.pop("count", 1)
+        name = str(sizes.pop("name", f"layer {number}"))
+        if not isinstance(count, int) or count < 1:
+            raise SilicastError(
+                f"expected 1 or more, found {count!r}", field=f"{where}.count", file=read.file
+            )
+        einsum = _located(sized, (op, sizes), where, read.file)
+        found.append(Layer(name, einsum, count))
+    if not found:
+        raise SilicastError(
+            "nothing runs on the designs", field="layer", file=read.file,
+            hint="give one [[layer]], such as op = \"matmul\", m = 64, n = 64, k = 64",
+        )  # fmt: skip
+    return distinct(found)
+
+
+def _check_metrics(read: ReadSpace, base: ChangedBase) -> None:
+    wanted = [(f"objective.{o.metric}", o.metric) for o in read.objectives]
+    wanted += [(f"caps.{metric}", metric) for metric in read.content.caps]
+    architecture = build(base.table, base.file).architecture
+    for where, metric in wanted:
+        if metric not in METRICS:
+            raise unknown_name(
+                f"unknown metric {metric!r}", where, f"there are {', '.join(METRICS)}",
+                file=read.file,
+            )  # fmt: skip
+        if metric == "area_mm2" and (part := without_area(architecture)):
+            raise SilicastError(
+                f"{part} has no area_um2", field=where, file=base.file, hint="give it one"
+            )

@@ -1,0 +1,118 @@
+"""What one layer costs on many designs: a search each, or all mappings counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol, final
+
+from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.constraints import Constraints
+from silicast.accelerator.cost import Cost, Objective
+from silicast.accelerator.enumeration import CountedMappings, Family, counted_mappings, skeleton
+from silicast.accelerator.layers import Layer
+from silicast.accelerator.mapper import best_mapping
+from silicast.core.errors import SilicastError
+
+
+class Mapper(Protocol):
+    """Finds what one layer costs on a design: cycles and pJ."""
+
+    def __call__(
+        self, number: int, architecture: Architecture, rules: Constraints
+    ) -> tuple[float, float]:
+        """Of the layer of this number."""
+
+
+@final
+class SearchedMappings:
+    """Each layer with the best mapping that a search of so much effort finds.
+
+    Designs that differ in clock or area alone share mappings.
+    """
+
+    def __init__(self, layers: Sequence[Layer], objective: Objective, effort: int) -> None:
+        self._layers, self._objective, self._effort = tuple(layers), objective, effort
+        self._known: dict[object, tuple[float, float] | SilicastError] = {}
+
+    def __call__(
+        self, number: int, architecture: Architecture, rules: Constraints
+    ) -> tuple[float, float]:
+        """Cycles and pJ.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        key = (number, without_clock_and_area(architecture), _key(rules))
+        if key not in self._known:
+            try:
+                found = best_mapping(
+                    self._layers[number].einsum, architecture, rules,
+                    objective=self._objective, effort=self._effort,
+                ).cost  # fmt: skip
+                self._known[key] = _pair(found)
+            except SilicastError as error:
+                self._known[key] = error
+        result = self._known[key]
+        if isinstance(result, SilicastError):
+            raise result
+        return result
+
+
+@final
+class CountedOnce:
+    """Each layer with the best of all its mappings, which are counted once for designs alike."""
+
+    def __init__(
+        self, layers: Sequence[Layer], objective: Objective, designs: Iterable[Architecture]
+    ) -> None:
+        self._layers, self._objective = tuple(layers), objective
+        self._families: dict[object, Family] = {}
+        self._counted: dict[object, CountedMappings] = {}
+        for design in designs:
+            self._family(design)
+
+    def __call__(
+        self, number: int, architecture: Architecture, rules: Constraints
+    ) -> tuple[float, float]:
+        """Cycles and pJ.
+
+        Raises:
+            SilicastError: no mapping fits, or a layer has too many.
+        """
+        family = self._family(architecture)
+        key = (number, skeleton(architecture), _key(rules))
+        known = self._counted.get(key)
+        if known is None or known.family is not family:
+            known = counted_mappings(self._layers[number].einsum, family, rules)
+            self._counted[key] = known
+        return _pair(known.best(architecture, self._objective).cost)
+
+    def _family(self, architecture: Architecture) -> Family:
+        """The family of a design, which grows where the design is larger than all before."""
+        key = skeleton(architecture)
+        known = self._families.get(key)
+        self._families[key] = (
+            Family.of(architecture) if known is None else known.with_(architecture)
+        )
+        return self._families[key]
+
+
+def _pair(found: Cost) -> tuple[float, float]:
+    return float(found.cycles[0]), float(found.energy_pj[0])
+
+
+def without_clock_and_area(architecture: Architecture) -> Architecture:
+    """What the cycles and the energy of mappings depend on."""
+    nodes = tuple(
+        replace(node, area_um2=None) if isinstance(node, Memory) else node
+        for node in architecture.nodes
+    )
+    return replace(
+        architecture, name="", source="", nodes=nodes, clock_hz=1.0,
+        compute=replace(architecture.compute, area_um2=None),
+    )  # fmt: skip
+
+
+def _key(rules: Constraints) -> tuple[object, ...]:
+    return (rules.least_utilisation, repr(sorted(rules.rules.items())))

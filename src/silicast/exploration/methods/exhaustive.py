@@ -1,0 +1,38 @@
+"""Every design, in the order of the parameters' levels."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import numpy as np
+
+from silicast.core.numerics import I64
+from silicast.exploration.history import History
+from silicast.exploration.method import METHODS, Method
+from silicast.exploration.space import LISTED
+
+
+@final
+@METHODS.register
+class Exhaustive(Method):
+    """One after the other."""
+
+    name: ClassVar[str] = "exhaustive"
+
+    def batch(self, tried: int) -> int:  # noqa: ARG002
+        """A page of the list."""
+        return 1024
+
+    def propose(self, history: History, seed: int, count: int) -> I64:  # noqa: ARG002
+        """The next codes."""
+        space = history.space
+        if space.rows <= LISTED:
+            return space.listed[len(history) : len(history) + count]
+        start = int(history.codes[-1]) + 1 if len(history) else 0
+        found = np.empty(0, dtype=np.int64)
+        while len(found) < count and start < space.rows:
+            codes = np.arange(start, min(start + LISTED, space.rows), dtype=np.int64)
+            same = space.encode(space.canonical(space.decode(codes))) == codes
+            found = np.concatenate([found, codes[same]])[:count]
+            start += LISTED
+        return found
