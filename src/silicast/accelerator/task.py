@@ -88,8 +88,7 @@ def architecture_of(design: str) -> Architecture:
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        found: Architecture = _described(folder).architecture
-        return found
+        return described(folder).architecture
     return find_design(design).architecture
 
 
