@@ -83,7 +83,7 @@ FROZEN = {
     "design map": "--objective --effort --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design import": "--output -o --format",
-    "design explain": "--objective --effort --json",
+    "design explain": "--objective --effort --plot --json",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cyclopts import App
 
 from silicast.app import status
@@ -52,7 +54,8 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "energy", effort: int = 10_000,
+    plot: Path | None = None, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -63,16 +66,25 @@ def explain(
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings to try; more of them prove more.
+        plot: draw loops, energy, roofline, fills, array and ports into this file (.svg, .png,
+            .pdf).
         json: print JSON instead of tables.
     """
     from silicast.accelerator.task import given_mapping, mapped, task_of
     from silicast.report.designs import mapping_card, mapping_data, traffic_table
+    from silicast.report.plot_file import check_plot
 
+    if plot is not None:
+        check_plot(plot)
     if op:
         answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
         nest, cost = answer.nest, answer.cost
     else:
         nest, cost = given_mapping(chip)
+    if plot is not None:
+        from silicast.report.mapping_plot import draw_mapping
+
+        draw_mapping(nest, cost, plot)
     if json:
         write_json(mapping_data(nest, cost))
     else:
