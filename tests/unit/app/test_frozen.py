@@ -80,7 +80,7 @@ FROZEN = {
         "--budget"
     ),
     "design": "",
-    "design map": "--objective --effort --json",
+    "design map": "--objective --effort --plot --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design import": "--output -o --format",
     "design explain": "--objective --effort --plot --json",

@@ -21,7 +21,8 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "energy", effort: int = 10_000, plot: Path | None = None,
+    json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -35,15 +36,23 @@ def map_(
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings to try; more of them prove more.
+        plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
         json: print JSON instead of tables.
     """
     from silicast.accelerator.layer_table import is_workload
     from silicast.accelerator.task import mapped, task_of
     from silicast.report.designs import answer_data, mapping_card
+    from silicast.report.plot_file import check_plot
 
     if is_workload(op):
-        return map_layers(chip, op, sizes, objective, effort, json=json)
+        return map_layers(chip, op, sizes, objective, effort, json=json, plot=plot)
+    if plot is not None:
+        check_plot(plot)
     answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
+    if plot is not None:
+        from silicast.report.mapping_plot import draw_mapping
+
+        draw_mapping(answer.nest, answer.cost, plot)
     if json:
         write_json(answer_data(answer))
     else:

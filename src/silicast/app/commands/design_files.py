@@ -38,15 +38,30 @@ def import_(
 
 
 def map_layers(
-    chip: str, file: str, sizes: Sequence[str], objective: str, effort: int, *, json: bool
+    chip: str,
+    file: str,
+    sizes: Sequence[str],
+    objective: str,
+    effort: int,
+    *,
+    json: bool,
+    plot: Path | None,
 ) -> int:
     """Maps every layer of a file and shows them with their totals."""
     from silicast.accelerator.layer_table import mapped_layers, workload_of
     from silicast.accelerator.task import whole_sizes
     from silicast.report.design_layers import layers_card, layers_data
 
+    if plot is not None:
+        from silicast.report.plot_file import check_plot
+
+        check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
     found = mapped_layers(chip, workload, objective, effort)
+    if plot is not None:
+        from silicast.report.layers_plot import draw_layers
+
+        draw_layers(found, plot)
     if json:
         write_json(layers_data(found))
     else:
