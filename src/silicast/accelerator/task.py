@@ -190,15 +190,25 @@ def mapped(task: Task, objective: str = "energy", effort: int = EFFORT) -> Mappe
     Raises:
         SilicastError: an unknown objective, or no mapping fits.
     """
+    known = objective_of(objective)
+    if task.architecture.knows_zeros:
+        return _mapped_zeros(task, known, effort)
+    return best_mapping(
+        task.einsum, task.architecture, task.constraints, objective=known, effort=effort
+    )
+
+
+def objective_of(name: str) -> Objective:
+    """An objective by its name.
+
+    Raises:
+        SilicastError: there is none.
+    """
     for known in OBJECTIVES:
-        if objective == known:
-            if task.architecture.knows_zeros:
-                return _mapped_zeros(task, known, effort)
-            return best_mapping(
-                task.einsum, task.architecture, task.constraints, objective=known, effort=effort
-            )
+        if name == known:
+            return known
     raise unknown_name(
-        f"unknown objective {objective!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
+        f"unknown objective {name!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclopts import App
 
 from silicast.app import status
-from silicast.app.commands.design_files import import_, map_layers
+from silicast.app.commands.design_files import compare, import_, map_layers
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
@@ -103,3 +103,4 @@ def explain(
 
 design.command(search)
 design.command(import_, name="import")
+design.command(compare)
