@@ -34,7 +34,8 @@ PREDICT = (
     "kernel", "run", "batch",
 )  # fmt: skip
 CATALOG = (
-    "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate", "design",
+    "devices", "models", "engines", "trace", "validate", "measure", "import", "calibrate",
+    "design", "tune", "diagnose",
 )  # fmt: skip
 MODULES = {"import": "import_"}
 """Modules that cannot be called as their command is."""

@@ -103,7 +103,13 @@ def kernel_scenario(op: str, fields: list[str], device: str) -> dict[str, Any]:
     >>> kernel_scenario("gemm", ["m=8", "dtype=bf16", "causal=true"], "h100")["workload"]["kernel"]
     {'op': 'gemm', 'm': 8, 'dtype': 'bf16', 'causal': True}
     """
-    kernel = {"op": op, **key_values(fields)}
+    kernel: dict[str, Any] = {"op": op}
+    for name, value in key_values(fields).items():
+        table, dot, inner = name.partition(".")
+        if dot:  # of an inner table, as configuration.tile_m=64
+            kernel.setdefault(table, {})[inner] = value
+        else:
+            kernel[name] = value
     for name in LENGTHS:
         if name in kernel and not isinstance(kernel[name], list):
             kernel[name] = [kernel[name]]

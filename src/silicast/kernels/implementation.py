@@ -277,7 +277,7 @@ class Implementation(ABC):
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
         if batch.numbers and not self.takes_numbers:
-            one: Analysis = _of_one_row(self.analyse(batch.arrays(), device))
+            one: Analysis = one_row(self.analyse(batch.arrays(), device))
             return one
         if batch.numbers or len(batch) <= self.rows_at_once:
             return self.analyse(batch, device)
@@ -475,16 +475,16 @@ def _joined(blocks: Sequence[Any]) -> Any:
     return first
 
 
-def _of_one_row(value: Any) -> Any:
-    """The same with numbers for arrays of one row."""
+def one_row(value: Any) -> Any:
+    """A record, or values by name, with numbers for arrays of one row."""
     if isinstance(value, np.ndarray):
         return value.item()
     if isinstance(value, Lazy):
-        return Lazy(lambda: {name: _of_one_row(each) for name, each in value.items()})
+        return Lazy(lambda: {name: one_row(each) for name, each in value.items()})
     if isinstance(value, Mapping):
-        return {name: _of_one_row(each) for name, each in value.items()}
+        return {name: one_row(each) for name, each in value.items()}
     if names := _field_names(value):
-        return type(value)(**{name: _of_one_row(getattr(value, name)) for name in names})
+        return type(value)(**{name: one_row(getattr(value, name)) for name in names})
     return value
 
 

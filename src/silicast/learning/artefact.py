@@ -140,7 +140,7 @@ class Artefact:
         if found is None:
             bins = self.trees(trained).common.bins
             mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
-            found = self._others[head] = _trees(bins, mine) if mine else no_trees(bins)
+            found = self._others[head] = trees_of_tensors(bins, mine) if mine else no_trees(bins)
         return found
 
     def ranges(self, trained: Trained) -> NDArray[np.int64]:
@@ -162,15 +162,15 @@ def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
     return found
 
 
-def _bins(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
+def bins_of(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """The bin of every code, from the first code of each."""
     return np.searchsorted(edges, np.arange(CODES), side="right").astype(np.uint8)
 
 
 def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
     """A forest from its tensors; those of format 1 have no regions and whole leaves."""
-    bins = np.stack([_bins(row) for row in tensors["edges"]])
-    whole = _trees(bins, tensors)
+    bins = np.stack([bins_of(row) for row in tensors["edges"]])
+    whole = trees_of_tensors(bins, tensors)
     counts = tensors["counts"].tolist() if "counts" in tensors else [len(whole.features)]
     parts, at = [], 0
     for count in counts:
@@ -181,7 +181,7 @@ def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
     return Forest(parts[0], splits, tuple(parts[1:]))
 
 
-def _trees(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]]) -> Trees:
+def trees_of_tensors(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]]) -> Trees:
     """Trees from their questions and leaves."""
     leaves = tensors["leaves"].astype(np.int16)
     if "steps" in tensors:
@@ -196,11 +196,11 @@ def _tensors(forest: Forest) -> dict[str, NDArray[Any]]:
         "edges": edges_of(forest.common.bins),
         "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
         "splits": forest.splits,
-        **_of_trees(parts),
+        **tensors_of_trees(parts),
     }
 
 
-def _of_trees(parts: Sequence[Trees]) -> dict[str, NDArray[Any]]:
+def tensors_of_trees(parts: Sequence[Trees]) -> dict[str, NDArray[Any]]:
     """Questions and leaves, one tree after the other."""
     leaves = np.concatenate([part.leaves for part in parts])
     steps = np.array([_step(row) for row in leaves], dtype=np.uint8)
@@ -290,7 +290,7 @@ def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card
     for key, part in parts.items():
         tensors |= {f"{key}/{name}": value for name, value in _tensors(part.trees).items()}
         for kind, trees in (("ceiling", part.ceiling), ("spread", part.spread)):
-            tensors |= {f"{key}/{kind}/{name}": x for name, x in _of_trees([trees]).items()}
+            tensors |= {f"{key}/{kind}/{name}": x for name, x in tensors_of_trees([trees]).items()}
         tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
     digest = write_tensors(path.with_suffix(".safetensors"), tensors)
     card = msgspec.structs.replace(card, sha256=digest)

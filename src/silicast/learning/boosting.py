@@ -111,6 +111,57 @@ def train_quantile(
     return grown(bins, binned(bins, codes(columns)), target, settings, quantile)
 
 
+def train_odds(
+    columns: F64, label: F64, weight: F64, settings: Settings = Settings(), start: float = 0.0
+) -> Trees:
+    """Trees whose sum approximates the log of the odds of a label: gradient boosting of the
+    logistic loss with Newton steps.
+
+    Args:
+        columns: features of shape (F, n), none negative.
+        label: 0 or 1, shape (n,); weight: of each row.
+        start: added to the sum before the first tree.
+    """
+    tables = bin_tables(columns)
+    bins = binned(tables, codes(columns))
+    rng, count = np.random.default_rng(settings.seed), len(label)
+    log_odds, depth = np.full(count, start), settings.depth
+    features = np.zeros((settings.trees, depth), np.int16)
+    thresholds = np.zeros((settings.trees, depth), np.uint8)
+    leaves = np.zeros((settings.trees, 1 << depth), np.int16)
+    for tree in range(settings.trees):
+        chance = 1.0 / (1.0 + np.exp(-log_odds))
+        pull, mass = weight * (label - chance), weight * chance * (1.0 - chance)
+        rows = np.sort(rng.permutation(count)[: max(1, round(settings.rows * count))])
+        asked = _asked(rng, len(tables), settings)
+        seen, number = bins[:, rows], np.zeros(len(rows), dtype=np.int64)
+        for level in range(depth):
+            feature, threshold = _best(
+                seen, asked, number, pull[rows], 1 << level, settings.prior, mass[rows]
+            )
+            features[tree, level], thresholds[tree, level] = feature, threshold
+            number |= (seen[feature] >= threshold).astype(np.int64) << level
+        whole = _leaf_numbers(bins, features[tree], thresholds[tree])
+        held = np.bincount(whole, mass, 1 << depth) + settings.prior
+        total: F64 = (np.bincount(whole, pull, 1 << depth) / held).astype(np.float64)
+        leaves[tree] = in_a_byte(settings.rate * total / LEAF_SCALE)
+        log_odds += leaves[tree][whole] * LEAF_SCALE
+    return Trees(tables, features, thresholds, leaves)
+
+
+def _asked(rng: np.random.Generator, count: int, settings: Settings) -> NDArray[np.int64]:
+    """The features that one tree may ask for."""
+    return np.sort(rng.permutation(count)[: max(1, round(settings.columns * count))])
+
+
+def _leaf_numbers(bins: U8, features: NDArray[np.int16], thresholds: U8) -> NDArray[np.int64]:
+    """The leaf of one tree that each row falls into."""
+    found = np.zeros(bins.shape[1], dtype=np.int64)
+    for level, (feature, threshold) in enumerate(zip(features, thresholds, strict=True)):
+        found |= (bins[feature] >= threshold).astype(np.int64) << level
+    return found
+
+
 def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
     """Best first: the splits that lower the squared error most; shape (at most count - 1, 3)."""
     region = np.zeros(len(target), dtype=np.int64)
@@ -166,9 +217,7 @@ def grown(
     per_tree = max(1, min(count, round(settings.rows * count)))
     for tree in range(settings.trees):
         rows = np.sort(rng.permutation(count)[:per_tree])
-        asked = np.sort(
-            rng.permutation(len(tables))[: max(1, round(settings.columns * len(tables)))]
-        )
+        asked = _asked(rng, len(tables), settings)
         if quantile is None:
             limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
             clipped = np.clip(residual, -limit, limit)
@@ -180,10 +229,7 @@ def grown(
             feature, threshold = _best(seen, asked, number, pull, 1 << level, settings.prior)
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
-        whole = np.zeros(count, dtype=np.int64)
-        for level in range(depth):
-            answer = binned_rows[features[tree, level]] >= thresholds[tree, level]
-            whole |= answer.astype(np.int64) << level
+        whole = _leaf_numbers(binned_rows, features[tree], thresholds[tree])
         size = 1 << depth
         total: F64 = np.bincount(whole, clipped, size).astype(np.float64)
         if quantile is not None:
@@ -223,14 +269,17 @@ def _best(
     pull: F64,
     nodes: int,
     prior: float,
+    weight: F64 | None = None,
 ) -> tuple[int, int]:
-    """The question (feature, bin) that all nodes of a level gain most from, the first of equals."""
+    """The question (feature, bin) that all nodes of a level gain most from, the first of equals;
+    rows count 1 where they have no weight.
+    """
     best, found = -1.0, (int(asked[0]), 255)
     base = number * BINS
     for feature in asked.tolist():
         cell = base + seen[feature]
         sums = np.bincount(cell, pull, nodes * BINS).reshape(nodes, BINS)
-        mass = np.bincount(cell, minlength=nodes * BINS).reshape(nodes, BINS)
+        mass = np.bincount(cell, weight, nodes * BINS).reshape(nodes, BINS)
         left, left_mass = np.cumsum(sums, axis=1), np.cumsum(mass, axis=1)
         right, right_mass = left[:, -1:] - left, left_mass[:, -1:] - left_mass
         gain = left**2 / (left_mass + prior) + right**2 / (right_mass + prior)

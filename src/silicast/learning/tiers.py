@@ -90,6 +90,10 @@ def kernel_times(
 def _block_times(
     model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
 ) -> KernelTimes:
+    if batch.variant.config:
+        from silicast.learning.configured import configured_times
+
+        return configured_times(model, batch, device)
     if evidence.learned:
         times = learned_times(model, batch, device, ceilings=evidence.ceilings)
     else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
 from silicast.scenario.kernel_tables._providers import DIRECTION, as_provided
@@ -96,10 +97,23 @@ class _Reader:
             launch=self._choice("launch", LAUNCHES),
             cache=self._choice("cache", CACHES),
             flags=tuple(sorted(lowered.flags.items())),
+            config=self._configuration(),
         )
         op = as_provided(Op.make(self.name, variant, **lowered.dims), direction)
         board = self._choice("board", BOARDS)
         return KernelCase(op, lowered.words, tuple(lowered.warnings), board)
+
+    def _configuration(self) -> Pairs:
+        """How the kernel is configured; nothing stated = as its library picks."""
+        stated = self.table.get("configuration")
+        if stated is None:
+            return ()
+        if not isinstance(stated, Mapping):
+            raise SilicastError(
+                f"expected a table, found {shown(stated)}", field="configuration",
+                hint="for example {tile_m = 64, tile_n = 128, tile_k = 64, warps = 4, stages = 3}",
+            )  # fmt: skip
+        return read_configuration(stated).pairs
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""

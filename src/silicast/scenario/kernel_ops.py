@@ -13,7 +13,17 @@ from collections.abc import Mapping
 import silicast.scenario.kernel_tables as package
 from silicast.scenario.kernel_tables._spec import OpSpec
 
-COMMON = ("op", "dtype", "library", "library_version", "variant", "launch", "cache", "board")
+COMMON = (
+    "op",
+    "dtype",
+    "library",
+    "library_version",
+    "variant",
+    "launch",
+    "cache",
+    "board",
+    "configuration",
+)
 LAUNCHES = ("graph", "stream", "profiler")
 """Replayed, launched one by one, or the kernel's own duration as a profiler reports it."""
 BOARDS = ("cool", "hot")

@@ -53,6 +53,8 @@ def kernel_table_of(op: Op) -> Columns:
         "launch": variant.launch, "cache": variant.cache,
     }  # fmt: skip
     found |= {name: value for name, value in stated.items() if value}
+    if variant.config:
+        found["configuration"] = dict(variant.config)
     if direction:
         found[DIRECTION] = direction
     if _core(kernel_case(found).op) != _core(whole):

@@ -78,6 +78,8 @@ class Variant:
             kernels of a pass ran since: what streams keep of it), "" = as measurement campaigns
             run it: a few operand copies cycled.
         flags: remaining yes/no properties, sorted (("causal", True), ...).
+        config: the kernel's configuration as sorted (name, value) pairs, "kind" among them
+            (``kernels.configuration``); () = what the library picks.
     """
 
     dtype: str = "bf16"
@@ -88,6 +90,7 @@ class Variant:
     launch: str = ""
     cache: str = ""
     flags: tuple[tuple[str, bool], ...] = ()
+    config: tuple[tuple[str, int | str], ...] = ()
 
     def flag(self, name: str, default: bool = False) -> bool:
         """The value of one flag."""

@@ -21,7 +21,7 @@ BLOCK = {"hidden": 7168, "q_lora_rank": 1536, **WIDTHS}
 
 def variant(linear: str = "bf16", *, generation: bool = False, **other: str) -> Variant:
     flags = ((f"gemm_{linear}", True), *((("generation", True),) if generation else ()))
-    return Variant(**{"dtype": "bf16", **other}, flags=flags)
+    return Variant(**{"dtype": "bf16", **other}, flags=flags, config=())
 
 
 def block(kind: Variant, **sizes: object) -> Op:

@@ -30,7 +30,7 @@ STEP = (("generation", True),)
 
 
 def gdn(batch: int, length: int, *flags: str, **variant: str) -> Op:
-    found = Variant(flags=tuple((name, True) for name in flags), **variant)
+    found = Variant(flags=tuple((name, True) for name in flags), config=(), **variant)
     return Op.make("gdn", found, batch_size=batch, seq_len=length, **GDN)
 
 

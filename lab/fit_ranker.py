@@ -1,0 +1,178 @@
+"""The ranker of configurations: ``catalog/tuning/ranker.json`` and its tensors.
+
+    python -m lab.fit_ranker                  the shipped one, and those of the scorecard
+    python -m lab.fit_ranker shipped          one of them: shipped, a device, layers-0 ...;
+                                              errors: theirs into the shipped card
+
+Rankers without a device are trained with constants that were fitted without it too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
+
+from silicast.core.catalog import CATALOG
+from silicast.core.dtypes import recipe_for
+from silicast.hardware.catalog import find_device
+from silicast.kernels.blocks import tiles_of
+from silicast.kernels.candidates import SWEEP, grid_tiles, legal
+from silicast.kernels.tile_times import Steps, steps_of, tile_constants, tile_times
+from silicast.learning.boosting import Settings, grown, train_odds
+from silicast.learning.configuration_features import NAMES
+from silicast.learning.configuration_ranking import (
+    Ranker,
+    RankerCard,
+    features_of,
+    read_ranker,
+    write_ranker,
+)
+from silicast.learning.oblivious import binned, codes
+from silicast.validation.scorecard import tuning_held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.tuning_rows import (
+    FOLDS,
+    HEURISTIC,
+    SWEEPS,
+    Swept,
+    sglang_rule,
+    swept_problems,
+)
+
+F = NDArray[np.float64]
+RECIPE = recipe_for("bf16")
+PATH = CATALOG / "tuning" / "ranker.json"
+MISSING_SHARE = 0.12
+"""Of the slower configurations, how many are learned from."""
+MISSING_WEIGHT = 0.3
+START = -2.0
+ODDS = Settings(trees=220, depth=6, rate=0.12, rows=0.6, columns=0.4, prior=3.0)
+TIME = Settings(trees=90, depth=5, rate=0.15, rows=0.6, columns=0.5, prior=8.0, clip=2.5)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Features of configurations, shape (F, n), with what is known of each.
+
+    ``label``: near the best; ``weight``: of that; ``log_time``: over the analytic one, NaN where
+    it is not known.
+    """
+
+    columns: F
+    label: F
+    weight: F
+    log_time: F
+
+
+def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table:
+    """The rows of some problems."""
+    random = np.random.default_rng(0)
+    known: dict[str, tuple[NDArray[np.int64], Steps]] = {}
+    parts: list[tuple[F, F, F, F]] = []
+    for one in problems:
+        if one.device not in known:
+            places = legal(SWEEP, one.hardware, RECIPE)
+            tiles = grid_tiles(SWEEP).take(places)
+            known[one.device] = places, steps_of(tiles, one.hardware, RECIPE, constants)
+        parts.append(_rows(one, *known[one.device], constants, random))
+        if one.heuristic_s is not None:
+            parts.append(_rule_row(one, known[one.device][1], constants))
+    return Table(*(np.concatenate([part[i] for part in parts], axis=-1) for i in range(4)))
+
+
+def _rows(
+    one: Swept, places: NDArray[np.int64], steps: Steps, constants: Mapping[str, float],
+    random: np.random.Generator,
+) -> tuple[F, F, F, F]:  # fmt: skip
+    times = tile_times(one.product, steps, constants)
+    columns = features_of(one.product, times, steps)
+    near = np.isin(places, one.near)
+    kept = near | (random.random(len(near)) < MISSING_SHARE)
+    missing = MISSING_WEIGHT / MISSING_SHARE / math.sqrt(len(near))
+    weight = np.where(near, 1.0 / math.sqrt(max(near.sum(), 1)), missing)
+    log = np.where(near, np.log(one.best_s * 1.005 / times.time_s), np.nan)
+    return columns[:, kept], near[kept].astype(float), weight[kept], log[kept]
+
+
+def _rule_row(one: Swept, steps: Steps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
+    """SGLang's rule: its time is known, whether it is near the best is not asked."""
+    assert one.heuristic_s is not None
+    own = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
+    times = tile_times(one.product, own, constants)
+    beside = tile_times(one.product, steps, constants)
+    columns = features_of(one.product, times, own, beside)
+    return columns, np.zeros(1), np.zeros(1), np.log(one.heuristic_s / times.time_s)
+
+
+def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Ranker:
+    """A ranker from some rows; its errors are not known yet."""
+    asked = table.weight > 0.0
+    weight = table.weight[asked] / table.weight[asked].mean()
+    first = train_odds(table.columns[:, asked], table.label[asked], weight, odds, START)
+    known = ~np.isnan(table.log_time)
+    bins = binned(first.bins, codes(table.columns[:, known]))
+    second = grown(first.bins, bins, table.log_time[known], TIME)
+    boards = [find_device(name) for name in devices]
+    card = RankerCard(
+        format=1, data=[SWEEPS, HEURISTIC], command="python -m lab.fit_ranker",
+        split="the shipped ranker has seen all problems; figures are of rankers without a device, "
+        "or without one layer in eight",
+        date=datetime.date.today().isoformat(), features=list(NAMES),
+        devices=[board.name for board in boards],
+        architectures=sorted({board.architecture for board in boards}), start=START,
+        log_sd=0.05, device_log_sd=0.15,
+    )  # fmt: skip
+    return Ranker(card, first, second)
+
+
+def subsets(problems: Sequence[Swept]) -> Mapping[str, list[Swept]]:
+    """Problems that each ranker of the scorecard is trained on, by its name."""
+    devices = sorted({one.device for one in problems})
+    found = {name: [x for x in problems if x.device != name] for name in devices}
+    for fold in range(FOLDS):
+        found[f"layers-{fold}"] = [x for x in problems if x.fold != fold]
+    return found
+
+
+def main() -> None:
+    problems = swept_problems(data_folder())
+    devices = sorted({one.device for one in problems})
+    wanted = sys.argv[1:] or ["shipped", *subsets(problems), "errors"]
+    for name in wanted:
+        if name == "errors":
+            _state_errors(problems)
+            continue
+        own = devices if name == "shipped" or name.startswith("layers") else None
+        some = problems if name == "shipped" else subsets(problems)[name]
+        constants = tile_constants() if own else tuning_held_out.constants_without(name)
+        ranker = trained(table_of(some, constants), own or sorted({x.device for x in some}))
+        path = PATH if name == "shipped" else tuning_held_out.FOLDER / f"{name}.json"
+        write_ranker(path, ranker)
+        print(name, "trained", flush=True)
+
+
+def _state_errors(problems: Sequence[Swept]) -> None:
+    """Errors of rankers that had not seen the rows, written into the shipped card."""
+    from silicast.validation.scorecard.tuning_scores import errors_of_times
+
+    shipped = read_ranker(PATH)
+    layers, devices, shared = errors_of_times(problems)
+    card = structs.replace(
+        shipped.card,
+        log_sd=round(layers, 4),
+        device_log_sd=round(devices, 4),
+        device_shared=round(shared, 2),
+    )
+    write_ranker(PATH, replace(shipped, card=card))
+    print("log sd", layers, devices, "shared", shared)
+
+
+if __name__ == "__main__":
+    main()

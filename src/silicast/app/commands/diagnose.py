@@ -1,0 +1,53 @@
+"""`silicast diagnose`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from silicast.app import status
+from silicast.app.console import show, write_json
+from silicast.app.flags import Json, kernel_scenario
+
+
+def diagnose(
+    op: str,
+    /,
+    *fields: str,
+    device: str,
+    measured_us: Annotated[str, Parameter(name=["--measured-us"])],
+    model: str = "",
+    json: Json = False,
+) -> int:
+    """Find one reason for a slow kernel, and a faster configuration.
+
+    As in `silicast diagnose moe tokens=64 experts=128 topk=8 hidden=2048 intermediate=768 part=w13
+    --device H20 --measured-us 410,412,411`.
+
+    Args:
+        op: moe (part=w13 or part=w2) or gemm.
+        fields: its dimensions and properties as key=value; what ran as configuration.tile_m=64 ...
+        device: catalog name, or path to a device file.
+        measured_us: what was measured, repeats with commas between them.
+        model: a model with experts: what its decode step gains if all layers are tuned so.
+        json: print the answer as JSON instead of tables.
+    """
+    from silicast.app.number_lists import positive_numbers
+    from silicast.report.diagnosis import diagnosis_report, model_line
+    from silicast.scenario.diagnosis import diagnose as diagnosed
+    from silicast.scenario.diagnosis import diagnosis_data, saved_us
+    from silicast.scenario.model_gain import gain_in_model
+
+    kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]
+    found = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
+    gain = None
+    if model:
+        gain = gain_in_model(model, device, int(kernel.get("tokens", 1)), saved_us(found))
+    if json:
+        write_json({**diagnosis_data(found), **({"model": gain} if gain else {})})
+    else:
+        show(diagnosis_report(f"{op} {' '.join(fields)} on {device}", found))
+        if gain:
+            show(model_line(gain))
+    return status.ANSWERED

@@ -1,0 +1,58 @@
+"""`silicast tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from silicast.app import status
+from silicast.app.console import show, warn, write_json
+from silicast.app.flags import Json
+
+tune = App(
+    name="tune", help="Write the files of tuned configurations that engines read.",
+    help_format="plaintext",
+)  # fmt: skip
+
+Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+
+
+@tune.command
+def moe(
+    *, model: str, device: str, engine: str = "vllm", dtype: str = "", tp: str = "1,2,4,8",
+    ep: int = 1, tokens: str = "", existing: Path | None = None, triton: str = "",
+    output: Output = None, json: Json = False,
+) -> int:  # fmt: skip
+    """Configurations of fused experts in Triton.
+
+    Args:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        engine: vllm or sglang.
+        dtype: format of the experts; left out, the checkpoint's.
+        tp: tensor-parallel degrees, one file each.
+        ep: ranks that share the experts.
+        tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
+        existing: a file of the engine; says what its entries leave on the table.
+        triton: version of Triton that the files are for.
+        output: folder to write the files into; left out, they are only shown.
+        json: print JSON instead of tables.
+    """
+    from silicast.app.number_lists import whole_numbers
+    from silicast.report.tuning import plan_report
+    from silicast.scenario.tuning import plan_data, tune_experts
+
+    plan = tune_experts(
+        model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
+        tokens=whole_numbers(tokens, "tokens"), existing=existing, compiler=triton,
+    )  # fmt: skip
+    written = plan.write(output) if output else []
+    if json:
+        write_json({**plan_data(plan), "written": [str(path) for path in written]})
+    else:
+        show(plan_report(plan))
+        for path in written:
+            warn(f"wrote {path}")
+    return status.ANSWERED

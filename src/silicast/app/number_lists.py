@@ -1,0 +1,46 @@
+"""Lists of whole numbers on the command line."""
+
+from __future__ import annotations
+
+from silicast.core.errors import SilicastError
+
+
+def whole_numbers(text: str, field: str) -> list[int]:
+    """Numbers between commas; nothing where there is no text.
+
+    Raises:
+        SilicastError: something else stands there.
+
+    >>> whole_numbers("1, 2,8", "tp")
+    [1, 2, 8]
+    """
+    found = []
+    for word in filter(None, (each.strip() for each in text.split(","))):
+        if not word.isdecimal():
+            raise SilicastError(
+                f"expected whole numbers with commas between them, found {word[:40]!r}",
+                field=field, hint="for example 1,2,8",
+            )  # fmt: skip
+        found.append(int(word))
+    return found
+
+
+def positive_numbers(text: str, field: str) -> list[float]:
+    """Numbers above zero between commas.
+
+    Raises:
+        SilicastError: something else stands there.
+
+    >>> positive_numbers("410.5,412", "measured_us")
+    [410.5, 412.0]
+    """
+    found = []
+    for word in filter(None, (each.strip() for each in text.split(","))):
+        try:
+            found.append(float(word))
+        except ValueError:
+            raise SilicastError(
+                f"expected numbers with commas between them, found {word[:40]!r}", field=field,
+                hint="for example 410.5,412",
+            ) from None  # fmt: skip
+    return found

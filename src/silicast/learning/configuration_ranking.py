@@ -1,0 +1,298 @@
+"""Which configuration of a kernel is the fastest, and what it takes: the analytic time per
+configuration, with what sweeps taught of it.
+
+Two sums of oblivious trees over the same features: the log of the odds that a configuration comes
+within 1 % of the best of its grid (the order follows it), and the log of its time over the analytic
+one. Artefact: ``catalog/tuning/ranker.json`` and its tensors, made by ``lab/fit_ranker.py``.
+
+>>> from silicast.core.dtypes import recipe_for
+>>> from silicast.hardware.catalog import find_device
+>>> from silicast.kernels.tile_times import Product
+>>> found = ranked(Product.plain(64, 4096, 4096), find_device("H20"), recipe_for("bf16"))
+>>> found.best(1)[0].number("tile_m") <= 64
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Any, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.catalog import CATALOG
+from silicast.core.dtypes import Recipe
+from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90
+from silicast.core.provenance import Provenance
+from silicast.core.tensors import read_tensors, write_tensors
+from silicast.hardware.device import Device
+from silicast.kernels.blocks import tiles_of
+from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
+from silicast.kernels.configuration import Configuration
+from silicast.kernels.tile_times import (
+    Product,
+    Steps,
+    TileTimes,
+    steps_of,
+    tile_constants,
+    tile_times,
+)
+from silicast.learning.artefact import AGAIN, bins_of, edges_of, tensors_of_trees, trees_of_tensors
+from silicast.learning.configuration_features import configuration_features
+from silicast.learning.oblivious import LEAF_SCALE, Trees, TreeSums, binned, codes
+
+FORMAT = 1
+PARTS = ("odds", "time")
+
+
+@final
+class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a ranker is.
+
+    Attributes:
+        features: names, in the order of the trees' features.
+        devices: on which its rows were measured; architectures: of these.
+        start: added to the odds' trees.
+        log_sd: of the time of the best configuration, devices seen and layers not.
+        device_log_sd: the same on a device that was not swept.
+        device_shared: of such an error's log, what all configurations of a product share.
+        scores: figures of rows that were held out.
+    """
+
+    format: int
+    data: list[str]
+    split: str
+    command: str
+    date: str
+    features: list[str]
+    devices: list[str]
+    architectures: list[str]
+    start: float
+    log_sd: float
+    device_log_sd: float
+    device_shared: float = 0.0
+    sha256: str = ""
+    scores: dict[str, float] = {}
+    provenance: Provenance | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Ranker:
+    """A trained ranker.
+
+    Attributes:
+        card: its card; odds, time: its trees, over the same bins.
+    """
+
+    card: RankerCard
+    odds: Trees
+    time: Trees
+
+    @cached_property
+    def _both(self) -> TreeSums:
+        return TreeSums([self.odds, self.time])
+
+    def evaluate(self, features: F64) -> tuple[F64, F64]:
+        """Log odds and log of the time over the analytic one, each of shape (n,), for features of
+        shape (F, n).
+        """
+        bins = binned(self.odds.bins, codes(features))
+        odds, time = self._both.of_bins(bins).astype(np.float64) * LEAF_SCALE
+        return odds + self.card.start, time
+
+    def shared(self, device: Device) -> float:
+        """Of how far one configuration of a product was mispredicted, in logs, what the others of
+        that product are too.
+        """
+        return 0.0 if device.name in self.card.devices else self.card.device_shared
+
+    def log_sd(self, device: Device) -> float:
+        """Of the time of the best configuration on a device."""
+        seen = device.name in self.card.devices
+        return self.card.log_sd if seen else self.card.device_log_sd
+
+
+@cache
+def shipped_ranker() -> Ranker:
+    """The ranker of the catalog."""
+    return read_ranker(CATALOG / "tuning" / "ranker.json")
+
+
+def read_ranker(path: Path) -> Ranker:
+    """A ranker by its card's path.
+
+    Raises:
+        SilicastError: a card or tensors that are broken, of another version or hash.
+    """
+    try:
+        card = msgspec.json.decode(path.read_bytes(), type=RankerCard)
+    except msgspec.DecodeError as error:
+        raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
+    if card.format != FORMAT:
+        raise SilicastError(
+            f"has format {card.format}, this version reads {FORMAT}", file=str(path),
+            field="format", hint=AGAIN,
+        )  # fmt: skip
+    tensors = read_tensors(path.with_suffix(".safetensors"), card.sha256)
+    bins = np.stack([bins_of(row) for row in tensors["edges"]])
+    odds, time = (trees_of_tensors(bins, _under(tensors, part)) for part in PARTS)
+    return Ranker(card, odds, time)
+
+
+def _under(tensors: Mapping[str, NDArray[Any]], part: str) -> dict[str, NDArray[Any]]:
+    head = f"{part}/"
+    return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
+
+
+def write_ranker(path: Path, ranker: Ranker) -> None:
+    """Writes tensors and then the card with their hash."""
+    tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
+    for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
+        tensors |= {f"{part}/{name}": x for name, x in tensors_of_trees([trees]).items()}
+    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
+    card = msgspec.structs.replace(ranker.card, sha256=digest)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
+
+
+@final
+@dataclass(frozen=True)
+class Ranked:
+    """Configurations of one product, best first; arrays of shape (configurations,).
+
+    Attributes:
+        order: places in ``steps.tiles``, best first.
+        log_odds: that a configuration comes near the best; time_s: what it takes.
+        times: analytic, with what they come from.
+        steps: of all of them; grid: what they are, by place.
+        log_sd: of the best one's time.
+    """
+
+    order: NDArray[np.int64]
+    log_odds: F64
+    time_s: F64
+    times: TileTimes
+    steps: Steps
+    grid: tuple[Configuration, ...]
+    log_sd: float
+
+    def best(self, count: int) -> list[Configuration]:
+        """The first ``count``."""
+        return [self.grid[place] for place in self.order[:count].tolist()]
+
+    @property
+    def estimate_s(self) -> float:
+        """Time of the first one."""
+        return float(self.time_s[self.order[0]])
+
+    def interval(self) -> tuple[float, float]:
+        """5 % and 95 % quantiles of that, never below the ideal time of its operations."""
+        spread = float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
+        return self.estimate_s / spread, self.estimate_s * spread
+
+
+@lru_cache(maxsize=256)
+def candidates_on(name: str, device: Device, recipe: Recipe) -> Steps:
+    """Legal configurations of a grid on a device."""
+    places = legal(name, device, recipe)
+    return steps_of(grid_tiles(name).take(places), device, recipe, tile_constants())
+
+
+@lru_cache(maxsize=256)
+def _configurations(name: str, device: Device, recipe: Recipe) -> tuple[Configuration, ...]:
+    every = grid(name)
+    return tuple(every[place] for place in legal(name, device, recipe).tolist())
+
+
+def ranked(
+    product: Product, device: Device, recipe: Recipe, *, grid_name: str = SWEEP,
+    ranker: Ranker | None = None,
+) -> Ranked:  # fmt: skip
+    """The configurations of a grid for a product on a device, best first.
+
+    Args:
+        ranker: another than the shipped one.
+
+    Raises:
+        SilicastError: the device does not multiply the format, or its blocks are not modelled.
+    """
+    return rank_steps(
+        product, candidates_on(grid_name, device, recipe),
+        _configurations(grid_name, device, recipe), tile_constants(), ranker or shipped_ranker(),
+    )  # fmt: skip
+
+
+def rank_steps(
+    product: Product, steps: Steps, configurations: tuple[Configuration, ...],
+    constants: Mapping[str, float], ranker: Ranker,
+) -> Ranked:  # fmt: skip
+    """:func:`ranked` for steps that are already known, under given constants."""
+    times = tile_times(product, steps, constants)
+    odds, log = ranker.evaluate(features_of(product, times, steps))
+    time_s = np.maximum(times.time_s * exp_fixed(log), floor_s(times))
+    order = np.argsort(-odds, kind="stable")
+    return Ranked(order, odds, time_s, times, steps, configurations, ranker.log_sd(steps.device))
+
+
+def floor_s(times: TileTimes) -> F64:
+    """No configuration is faster: useful operations at peak."""
+    return times.ideal_multiply_s
+
+
+def features_of(
+    product: Product, times: TileTimes, steps: Steps, beside: TileTimes | None = None
+) -> F64:
+    """Features of configurations of a product.
+
+    Args:
+        beside: of the whole grid, where these are others.
+    """
+    loads = product.loads
+    rows = float(loads.tokens()[0]) / max(float(loads.experts_hit()[0]), 1.0)
+    return configuration_features(times, steps, rows, times if beside is None else beside)
+
+
+def configured_steps(
+    one: Configuration, found: Ranked, constants: Mapping[str, float] | None = None
+) -> Steps:
+    """Steps of any configuration beside a ranked grid."""
+    beside = found.steps
+    return steps_of(tiles_of([one]), beside.device, beside.recipe, constants or tile_constants())
+
+
+def learned_s(
+    product: Product,
+    steps: Steps,
+    found: Ranked,
+    ranker: Ranker | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> float:
+    """Seconds of the one configuration of ``steps``, beside the grid of the same product.
+
+    Args:
+        ranker, constants: that the grid was ranked with, unless shipped.
+    """
+    times = tile_times(product, steps, constants or tile_constants())
+    _, log = (ranker or shipped_ranker()).evaluate(features_of(product, times, steps, found.times))
+    return float(np.maximum(times.time_s * exp_fixed(log), floor_s(times))[0])
+
+
+def configured_s(
+    product: Product,
+    one: Configuration,
+    found: Ranked,
+    ranker: Ranker | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> float:
+    """Seconds of any configuration of a product whose grid is ranked; see :func:`learned_s`."""
+    if one in found.grid:
+        return float(found.time_s[found.grid.index(one)])
+    return learned_s(product, configured_steps(one, found, constants), found, ranker, constants)

@@ -1,0 +1,122 @@
+"""Times of kernels whose configuration is stated, instead of left to their library.
+
+The products take the time of their configuration (:mod:`~.configuration_ranking`); what surrounds
+them, and the bound, are those of the family's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from msgspec import structs
+
+from silicast.core.dtypes import Recipe, recipe_for
+from silicast.core.errors import unmodelled
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90
+from silicast.hardware.device import Device
+from silicast.kernels.blocks import check_legal
+from silicast.kernels.configuration import Configuration, kinds, of_pairs
+from silicast.kernels.formats import with_format
+from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
+from silicast.kernels.moe import distribution_of
+from silicast.kernels.moe_recipes import is_gated
+from silicast.kernels.tile_times import Product, tile_constants
+from silicast.learning.configuration_ranking import configured_s, ranked
+from silicast.learning.expert_tuning import ExpertLayer
+from silicast.workload.op import OpBatch, Variant
+
+Sizes = Mapping[str, int]
+SIMT = "simt"
+TRANSFERRED_LOG_SD = 0.15
+"""Judged: of configurations of another kind than those that were swept."""
+
+
+def configured_times(model: Implementation, batch: OpBatch, device: Device) -> KernelTimes:
+    """Times of a batch whose variant states a configuration.
+
+    Raises:
+        SilicastError: configurations of the family are not modelled, the device cannot run this
+            one (by how much), or its blocks are not modelled.
+    """
+    one, variant = of_pairs(batch.variant.config), replace(batch.variant, config=())
+    rows = batch.arrays()
+    usual = model.times(OpBatch(rows.family, variant, rows.dims), device)
+    products = PRODUCTS.get(batch.family)
+    model_of_kind = kinds()[one.kind].execution_model
+    if products is None or not device.execution_model == model_of_kind == SIMT:
+        raise unmodelled(
+            f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
+            "not modelled", "workload.kernel.configuration",
+            f"families with configurations: {', '.join(PRODUCTS)}",
+        )  # fmt: skip
+    board, _ = with_format(device.in_state("boost"), variant.dtype)
+    recipe = recipe_for(variant.dtype, field="dtype")
+    check_legal(one, board, recipe)
+    seconds, log_sd = _rows(rows, variant, one, board, recipe, products)
+    seconds = np.maximum(seconds + _around_s(usual, variant), usual.bound_s)
+    spread = exp_fixed(np.full_like(seconds, Z90 * log_sd))
+    found = replace(
+        usual, estimate_s=seconds, p05_s=np.maximum(seconds / spread, usual.bound_s),
+        p95_s=seconds * spread, shared_log_sd={}, independent_log_sd=np.full_like(seconds, log_sd),
+        learned=np.ones_like(seconds), analytic_s=None, clock_share=None,
+        analysis=_labelled(usual, one),
+    )  # fmt: skip
+    return one_row(found) if batch.numbers else found
+
+
+def _labelled(usual: KernelTimes, one: Configuration) -> Analysis:
+    labels = [one.label] * len(usual.estimate_s)
+    return structs.replace(usual.analysis, choice=lambda: labels)
+
+
+def _rows(
+    batch: OpBatch, variant: Variant, one: Configuration, device: Device, recipe: Recipe,
+    products: Callable[[Sizes, Variant], tuple[Product, ...]],
+) -> tuple[F64, float]:  # fmt: skip
+    """Seconds of the products of each row, and the log sd of all."""
+    seconds, log_sd = np.zeros(len(batch)), 0.0
+    for row in range(len(batch)):
+        sizes = {name: int(values[row]) for name, values in batch.dims.items()}
+        for product in products(sizes, variant):
+            found = ranked(product, device, recipe)
+            seconds[row] += configured_s(product, one, found)
+            log_sd = max(log_sd, found.log_sd)
+    if not kinds()[one.kind].swept:
+        log_sd = max(log_sd, TRANSFERRED_LOG_SD)
+    return seconds, log_sd
+
+
+def _around_s(usual: KernelTimes, variant: Variant) -> F64:
+    """What the family's model has around its products, launches apart: those count with them."""
+    share = usual.analysis.features.get("around_share")
+    if share is None or variant.flag("w13") or variant.flag("w2"):
+        return np.zeros_like(usual.estimate_s)
+    launches = 2.0 * tile_constants()["launch_s"]
+    return np.maximum(np.asarray(share) * usual.analysis.time_s - launches, 0.0)
+
+
+def _gemm(sizes: Sizes, variant: Variant) -> tuple[Product, ...]:
+    del variant
+    return (Product.plain(sizes["m"], sizes["n"], sizes["k"], sizes.get("batch", 1)),)
+
+
+def _moe(sizes: Sizes, variant: Variant) -> tuple[Product, ...]:
+    ep, tp = sizes.get("ep", 1), sizes.get("tp", 1)
+    layer = ExpertLayer(
+        experts=sizes["experts"], topk=min(sizes["topk"], sizes["experts"]),
+        hidden=sizes["hidden"], width=-(-sizes["intermediate"] // tp), gated=is_gated(variant),
+        distribution=distribution_of(variant), ranks=ep,
+    )  # fmt: skip
+    first, second = layer.products(sizes["tokens"])
+    if variant.flag("w13"):
+        return (first,)
+    return (second,) if variant.flag("w2") else (first, second)
+
+
+PRODUCTS: Mapping[str, Callable[[Sizes, Variant], tuple[Product, ...]]] = {
+    "gemm": _gemm, "moe": _moe,
+}  # fmt: skip
+"""Family -> the products that a configuration is of."""

@@ -1,0 +1,139 @@
+"""The configuration of a layer of fused experts: one for both of its products, as engines read it.
+
+>>> from silicast.core.dtypes import recipe_for
+>>> from silicast.hardware.catalog import find_device
+>>> layer = ExpertLayer(experts=128, topk=8, hidden=2048, width=768)
+>>> tuned = tuned_layer(layer, 64, find_device("H20"), recipe_for("bf16"))
+>>> tuned.p05_s <= tuned.estimate_s <= tuned.p95_s
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.dtypes import Recipe
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90
+from silicast.hardware.device import Device
+from silicast.kernels.candidates import SWEEP
+from silicast.kernels.configuration import Configuration
+from silicast.kernels.routing import busiest_loads
+from silicast.kernels.tile_times import Product
+from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
+
+
+@final
+@dataclass(frozen=True)
+class ExpertLayer:
+    """Sizes of a rank's share of a layer of experts.
+
+    Attributes:
+        experts: of the rank; topk: experts of a token; hidden: width of the model.
+        width: of one of the rank's gate or up matrices; gated: there are both.
+        distribution: of tokens over experts.
+        ranks: that share ``experts``, which are then those of the whole layer; 1 = this one alone.
+    """
+
+    experts: int
+    topk: int
+    hidden: int
+    width: int
+    gated: bool = True
+    distribution: str = "balanced"
+    ranks: int = 1
+
+    def products(self, tokens: int) -> tuple[Product, Product]:
+        """Before and after the activation, for so many tokens entering the rank."""
+        counts = (tokens, self.experts, min(self.topk, self.experts), self.ranks)
+        loads = busiest_loads(self.distribution, *(np.array([size]) for size in counts))
+        first = self.width * (2.0 if self.gated else 1.0)
+        return (
+            Product(loads, first, float(self.hidden)),
+            Product(loads, float(self.hidden), float(self.width)),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class TunedLayer:
+    """Configurations of a layer for a number of tokens, best first.
+
+    Attributes:
+        tokens: entering the rank; products: of the layer; ranked: both, over one grid.
+        order: places in the grid; seconds: of both products under each.
+        log_sd: of the best one's time.
+    """
+
+    tokens: int
+    products: tuple[Product, Product]
+    ranked: tuple[Ranked, Ranked]
+    order: NDArray[np.int64]
+    seconds: F64
+    log_sd: float
+
+    @property
+    def best(self) -> Configuration:
+        """The first configuration."""
+        return self.ranked[0].grid[int(self.order[0])]
+
+    def first(self, count: int) -> list[Configuration]:
+        """The first ``count``."""
+        return [self.ranked[0].grid[place] for place in self.order[:count].tolist()]
+
+    @property
+    def estimate_s(self) -> float:
+        """Time of the best one."""
+        return float(self.seconds[self.order[0]])
+
+    @property
+    def p05_s(self) -> float:
+        """5 % quantile of that."""
+        return self.estimate_s / self._spread
+
+    @property
+    def p95_s(self) -> float:
+        """95 % quantile."""
+        return self.estimate_s * self._spread
+
+    @property
+    def _spread(self) -> float:
+        return float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
+
+    def seconds_of(self, one: Configuration) -> float:
+        """Time of both products under any configuration."""
+        return sum(
+            configured_s(product, one, found)
+            for product, found in zip(self.products, self.ranked, strict=True)
+        )
+
+
+def tuned_layer(
+    layer: ExpertLayer, tokens: int, device: Device, recipe: Recipe, grid_name: str = SWEEP
+) -> TunedLayer:
+    """Ranks the configurations of a layer by what both products together are likely to gain.
+
+    Raises:
+        SilicastError: the device does not multiply the format, or its blocks are not modelled.
+    """
+    first, second = layer.products(tokens)
+    both = tuple(ranked(x, device, recipe, grid_name=grid_name) for x in (first, second))
+    seconds = both[0].time_s + both[1].time_s
+    share = both[0].estimate_s / (both[0].estimate_s + both[1].estimate_s)
+    score = share * both[0].log_odds + (1.0 - share) * both[1].log_odds
+    score = np.where(_fits(both[0], recipe), score, -np.inf)
+    order = np.argsort(-score, kind="stable")
+    return TunedLayer(tokens, (first, second), (both[0], both[1]), order, seconds, both[0].log_sd)
+
+
+def _fits(found: Ranked, recipe: Recipe) -> NDArray[np.bool_]:
+    """Configurations whose steps are as deep as the blocks that share a scale."""
+    depth = found.steps.tiles.k
+    if recipe.scale_rows <= 1:
+        return np.ones(len(depth), dtype=np.bool_)
+    fits: NDArray[np.bool_] = depth == float(recipe.scale_group)
+    return fits

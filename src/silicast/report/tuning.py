@@ -1,0 +1,52 @@
+"""Tables of tuned configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.kernels.configuration import Configuration
+from silicast.report.tables import figure, listing
+from silicast.scenario.tuning import TunedEntry, TunedFile, TuningPlan
+
+
+def plan_report(plan: TuningPlan) -> RenderableType:
+    """Every file of a plan with its entries."""
+    title = Text(f"{plan.model} on {plan.device}, {plan.dtype}, for {plan.engine}", "bold")
+    parts = [part for one in plan.files for part in _file_parts(one)]
+    notes = [Text(f"! {text}", "yellow") for text in plan.warnings]
+    told = Text(f"\nTell {plan.engine} of the folder: {plan.environment}=DIR", "dim")
+    return Group(title, *parts, *notes, told)
+
+
+def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
+    yield Text(f"\n{one.name} ({one.parallel})")
+    judged = any(each.existing is not None for each in one.entries)
+    columns = {
+        "tokens": "right", "tile": "tree", "group": "right", "warps": "right", "stages": "right",
+        "us": "right", "90 %": "tree",
+    }  # fmt: skip
+    if judged:
+        columns |= {"existing": "tree", "its us": "right", "left %": "right"}
+    yield listing(columns, [_row(each, judged) for each in one.entries])
+
+
+def _row(each: TunedEntry, judged: bool) -> list[str]:
+    one = each.configuration
+    row = [
+        str(each.tokens), tile_text(one), str(one.number("group_m")), str(one.number("warps")),
+        str(one.number("stages")), figure(each.estimate_us),
+        f"{figure(each.p05_us)}-{figure(each.p95_us)}",
+    ]  # fmt: skip
+    if judged:
+        known = each.existing
+        row += ["" if known is None else tile_text(known), figure(each.existing_us)]
+        row.append(figure(each.left_pct))
+    return row
+
+
+def tile_text(one: Configuration) -> str:
+    """Rows, columns and depth of a tile."""
+    return "x".join(str(one.number(name)) for name in ("tile_m", "tile_n", "tile_k"))

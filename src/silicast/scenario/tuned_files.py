@@ -1,0 +1,211 @@
+"""Files of tuned configurations as engines read them: ``catalog/tuning/files.toml`` says how.
+
+>>> names = [file_layout(engine).moe_name(Tuned(8, 768), "GPU", "bf16") for engine in engines()]
+>>> sorted(set(names))
+['E=8,N=768,device_name=GPU.json']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import msgspec
+from msgspec import Struct
+
+from silicast.core.catalog import CATALOG
+from silicast.core.compiled import read_toml
+from silicast.core.dtypes import recipe_for
+from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.hardware.device import Device
+from silicast.kernels.configuration import Configuration, read_configuration
+
+FILE = CATALOG / "tuning" / "files.toml"
+MOST_BYTES = 1 << 24
+Entries = Mapping[int, Configuration]
+"""Tokens -> configuration."""
+
+
+class Tuned(NamedTuple):
+    """What a file is about: experts of a rank and the width of one's gate; or, of a plain product,
+    rows and depth of its weights.
+    """
+
+    first: int
+    second: int
+
+
+@final
+class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
+    """How one engine's files are called and what they hold; see the catalog's file."""
+
+    moe: str
+    gemm: str
+    block: str
+    compiler: str
+    states_compiler: bool
+    folder: str
+    environment: str
+    source: str
+    tags: dict[str, str]
+
+    def moe_name(self, about: Tuned, device: str, recipe: str) -> str:
+        """The name of a file of fused experts.
+
+        Raises:
+            SilicastError: the engine has no such files for the format.
+        """
+        named = {"experts": about.first, "width": about.second}
+        return self.moe.format(**named, device=device, **self._marks(recipe))
+
+    def gemm_name(self, about: Tuned, device: str, recipe: str) -> str:
+        """The same of a plain product."""
+        named = {"rows": about.first, "depth": about.second}
+        return self.gemm.format(**named, device=device, **self._marks(recipe))
+
+    def _marks(self, recipe: str) -> dict[str, str]:
+        if recipe not in self.tags:
+            raise unsupported(
+                f"has no files of tuned configurations for {recipe}", "dtype",
+                f"it has them for {', '.join(self.tags)}",
+            )  # fmt: skip
+        own = recipe_for(recipe)
+        square = own.scale_rows > 1
+        block = self.block.format(own.scale_rows, own.scale_group) if square else ""
+        return {"tag": self.tags[recipe], "block": block}
+
+    def place(self, compiler: str = "") -> str:
+        """The folder of the files under the one that the engine is told of."""
+        return self.folder.format(compiler=(compiler or self.compiler).replace(".", "_"))
+
+
+@final
+class _Catalog(Struct, frozen=True, forbid_unknown_fields=True):
+    compiler_key: str
+    engine: dict[str, FileLayout]
+    values: dict[str, str]
+    tokens: dict[str, list[int]]
+    devices: dict[str, str]
+
+
+@cache
+def _catalog() -> _Catalog:
+    return msgspec.convert(read_toml(FILE), _Catalog)
+
+
+def usual_tokens() -> tuple[int, ...]:
+    """Numbers of tokens that tuners write entries for."""
+    return tuple(_catalog().tokens["usual"])
+
+
+def engines() -> tuple[str, ...]:
+    """Engines whose files are known."""
+    return tuple(_catalog().engine)
+
+
+def file_layout(engine: str) -> FileLayout:
+    """The layout of an engine's files.
+
+    Raises:
+        SilicastError: an engine that reads none.
+    """
+    found = _catalog().engine.get(engine.strip().casefold())
+    if found is None:
+        known = ", ".join(_catalog().engine)
+        raise unknown_name(
+            f"no files of tuned configurations are known of {engine!r}", "engine", f"one of {known}"
+        )
+    return found
+
+
+def driver_name(device: Device) -> str:
+    """What the driver calls a device, with underscores for spaces.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> driver_name(find_device("h100"))
+    'NVIDIA_H100_80GB_HBM3'
+    """
+    found = _catalog().devices.get(device.name)
+    return found or f"{device.vendor}_{device.name}".replace(" ", "_")
+
+
+def encoded(entries: Entries, layout: FileLayout, compiler: str = "") -> bytes:
+    """The content of a file."""
+    names = _catalog().values
+    table: dict[str, Any] = {}
+    if layout.states_compiler:
+        table[_catalog().compiler_key] = compiler or layout.compiler
+    for tokens, one in sorted(entries.items()):
+        values = {names[name]: value for name, value in one.values if name in names}
+        if values.get(names["split_k"]) == 1:
+            del values[names["split_k"]]
+        table[str(tokens)] = values
+    return msgspec.json.format(msgspec.json.encode(table), indent=4) + b"\n"
+
+
+def read_tuned_file(path: Path) -> Entries:
+    """The entries of a file.
+
+    Raises:
+        SilicastError: it cannot be read or is in another format; names file, entry and value.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise SilicastError("is too large for such a file", file=str(path), kind="limit")
+        table = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise SilicastError(
+            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
+        ) from None
+    except msgspec.DecodeError as error:
+        raise SilicastError(f"is no JSON: {error}", file=str(path)) from None
+    if not isinstance(table, dict):
+        raise SilicastError("expected an object of entries", file=str(path))
+    found = {}
+    for key, values in table.items():
+        if key in (_catalog().compiler_key,):
+            continue
+        if not key.isdigit() or int(key) < 1:
+            raise SilicastError(
+                f"expected numbers of tokens as keys, found {key[:40]!r}", file=str(path),
+                hint="another version of the engine may have written it; known: " + _versions(),
+            )  # fmt: skip
+        found[int(key)] = _entry(values, path, key)
+    if not found:
+        raise SilicastError("holds no entries", file=str(path))
+    return dict(sorted(found.items()))
+
+
+def _versions() -> str:
+    return "; ".join(layout.source.partition(":")[0] for layout in _catalog().engine.values())
+
+
+def _entry(values: object, path: Path, key: str) -> Configuration:
+    if not isinstance(values, dict):
+        raise SilicastError("expected an object of values", file=str(path), field=key)
+    names = {theirs: ours for ours, theirs in _catalog().values.items()}
+    table = {names[name]: value for name, value in values.items() if name in names}
+    missing = [theirs for ours, theirs in _catalog().values.items()
+               if ours.startswith("tile") and ours not in table]  # fmt: skip
+    if missing:
+        raise SilicastError(
+            f"has no {', '.join(missing)}", file=str(path), field=key,
+            hint="another version of the engine may have written it; known: " + _versions(),
+        )  # fmt: skip
+    try:
+        return read_configuration(table, key)
+    except SilicastError as error:
+        raise error.located(file=str(path)) from None
+
+
+def nearest_entry(entries: Entries, tokens: int) -> Configuration:
+    """What an engine runs with so many tokens: the entry of the nearest number, as both engines
+    take it.
+
+    >>> one = read_configuration({"tile_m": 16, "tile_n": 64, "tile_k": 64})
+    >>> nearest_entry({1: one}, 99) == one
+    True
+    """
+    return entries[min(entries, key=lambda known: abs(known - tokens))]

@@ -1,0 +1,251 @@
+"""Files of tuned configurations for a model on a device, and what an existing one leaves.
+
+>>> from silicast.scenario.tuned_files import engines
+>>> plan = tune_experts("qwen3-30b-a3b", "H20", engines()[0], tp=[1], tokens=[1, 64])
+>>> plan.files[0].name
+'E=128,N=768,device_name=NVIDIA_H20.json'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from silicast.core.dtypes import Recipe, recipe_for
+from silicast.core.errors import SilicastError, unsupported
+from silicast.core.files import write_atomically
+from silicast.hardware.device import Device
+from silicast.kernels.configuration import Configuration
+from silicast.learning.configuration_ranking import shipped_ranker
+from silicast.learning.expert_tuning import ExpertLayer, TunedLayer, tuned_layer
+from silicast.scenario.resolve import find_any_device
+from silicast.scenario.tuned_files import (
+    Entries,
+    FileLayout,
+    Tuned,
+    driver_name,
+    encoded,
+    file_layout,
+    nearest_entry,
+    read_tuned_file,
+    usual_tokens,
+)
+from silicast.workload.model import ModelConfig
+from silicast.workload.models import find_model
+
+US = 1e6
+DEGREES = (1, 2, 4, 8)
+"""Tensor parallel degrees that files are written for where none is stated."""
+MOST_TOKENS = 1 << 20
+
+
+@final
+@dataclass(frozen=True)
+class TunedEntry:
+    """One entry of a file.
+
+    Attributes:
+        tokens: entering the layer; configuration: for them.
+        estimate_us, p05_us, p95_us: of both products.
+        existing: what another file has for them; existing_us: time of that, same model.
+    """
+
+    tokens: int
+    configuration: Configuration
+    estimate_us: float
+    p05_us: float
+    p95_us: float
+    existing: Configuration | None = None
+    existing_us: float | None = None
+
+    @property
+    def left_pct(self) -> float | None:
+        """Share of the existing entry's time that this one saves; never negative."""
+        if self.existing_us is None:
+            return None
+        return max(100.0 * (1.0 - self.estimate_us / self.existing_us), 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class TunedFile:
+    """One file to write: its name, folder, and entries by tokens.
+
+    Attributes:
+        name: of the file; folder: under the one that the engine is told of.
+        parallel: what it is for, for people.
+        entries: ascending; content: what is written.
+    """
+
+    name: str
+    folder: str
+    parallel: str
+    entries: tuple[TunedEntry, ...]
+    content: bytes
+
+
+@final
+@dataclass(frozen=True)
+class TuningPlan:
+    """All files of a model on a device.
+
+    Attributes:
+        model, device, engine, dtype: what they are for.
+        environment: the variable that tells the engine of the folder.
+        files: to write; warnings: what a reader must know.
+    """
+
+    model: str
+    device: str
+    engine: str
+    dtype: str
+    environment: str
+    files: tuple[TunedFile, ...]
+    warnings: tuple[str, ...]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Writes all files, each whole or not at all; returns their paths."""
+        paths = []
+        for one in self.files:
+            place = folder / one.folder
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise SilicastError(
+                    f"cannot make the folder: {error.strerror or error}", kind="io",
+                    file=str(place),
+                ) from None  # fmt: skip
+            write_atomically(place / one.name, one.content)
+            paths.append(place / one.name)
+        return paths
+
+
+def tune_experts(
+    model: str,
+    device: str,
+    engine: str,
+    *,
+    dtype: str = "",
+    tp: Sequence[int] = DEGREES,
+    ep: int = 1,
+    tokens: Sequence[int] = (),
+    existing: Path | None = None,
+    compiler: str = "",
+) -> TuningPlan:
+    """Files of tuned configurations of a model's experts.
+
+    Args:
+        model, device: catalog names or paths; engine: one that reads such files.
+        dtype: recipe of the experts; "" = as the checkpoint says.
+        tp: tensor parallel degrees, one file each; ep: ranks that share the experts.
+        tokens: numbers of tokens to make entries for; () = those that tuners use.
+        existing: a file whose entries are judged beside the new ones.
+        compiler: version of the compiler that the files are for.
+
+    Raises:
+        SilicastError: no experts, a degree that does not divide them, a format or device without
+            such files, or an existing file in another format.
+    """
+    layout, board, config = file_layout(engine), find_any_device(device, Path()), find_model(model)
+    recipe = recipe_for(dtype or config.default_precision.expert.name, field="dtype")
+    known = read_tuned_file(existing) if existing else None
+    counts = _checked(tokens or usual_tokens())
+    files = tuple(
+        _file(layer, parallel, board, recipe, layout, counts, known, compiler)
+        for parallel, layer in _layers(config, tp, ep)
+    )
+    return TuningPlan(
+        config.name, board.name, engine, recipe.name, layout.environment, files,
+        tuple(_warnings(board, recipe)),
+    )  # fmt: skip
+
+
+def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
+    for count in tokens:
+        if not 1 <= count <= MOST_TOKENS:
+            raise SilicastError(f"expected 1 to {MOST_TOKENS}, found {count}", field="tokens")
+    return tuple(sorted(set(tokens)))
+
+
+def _layers(
+    config: ModelConfig, degrees: Sequence[int], ep: int
+) -> Iterator[tuple[str, ExpertLayer]]:
+    experts = config.moe
+    if experts is None:
+        raise unsupported(f"{config.name} has no experts", "model", "tune gemm for its products")
+    if ep < 1 or experts.experts % ep:
+        raise SilicastError(f"{ep} does not divide {experts.experts} experts", field="ep")
+    for tp in degrees:
+        if tp < 1 or experts.intermediate % tp:
+            raise SilicastError(
+                f"{tp} does not divide the experts' width of {experts.intermediate}", field="tp"
+            )
+        yield (
+            f"tp {tp} ep {ep}",
+            ExpertLayer(
+                experts=experts.experts // ep, topk=experts.topk,
+                hidden=experts.latent or config.hidden, width=experts.intermediate // tp,
+                gated=config.gated,
+            ),
+        )  # fmt: skip
+
+
+def _file(
+    layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, layout: FileLayout,
+    counts: Sequence[int], known: Entries | None, compiler: str,
+) -> TunedFile:  # fmt: skip
+    name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
+    found = [tuned_layer(layer, count, device, recipe) for count in counts]
+    entries = tuple(_entry(one, known) for one in found)
+    content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
+    return TunedFile(name, layout.place(compiler), parallel, entries, content)
+
+
+def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:
+    existing = nearest_entry(known, one.tokens) if known else None
+    return TunedEntry(
+        one.tokens, one.best, US * one.estimate_s, US * one.p05_s, US * one.p95_s, existing,
+        None if existing is None else US * one.seconds_of(existing),
+    )  # fmt: skip
+
+
+def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
+    card = shipped_ranker().card
+    if device.name not in card.devices:
+        alike = "" if device.architecture in card.architectures else ", nor its architecture,"
+        yield (
+            f"{device.name} was not swept{alike}: the order follows physics and what sweeps of "
+            f"{', '.join(card.devices)} taught; measure the first ten to be sure"
+        )
+    if recipe.name not in ("bf16", "fp16"):
+        yield f"only products of 16 bits were swept; the order of {recipe.name} is carried over"
+
+
+def plan_data(plan: TuningPlan) -> dict[str, Any]:
+    """A plan as plain tables, for JSON."""
+    return {
+        "model": plan.model, "device": plan.device, "engine": plan.engine, "dtype": plan.dtype,
+        "environment": plan.environment, "warnings": list(plan.warnings),
+        "files": [
+            {
+                "name": one.name, "folder": one.folder, "parallel": one.parallel,
+                "entries": [_entry_data(each) for each in one.entries],
+            }
+            for one in plan.files
+        ],
+    }  # fmt: skip
+
+
+def _entry_data(each: TunedEntry) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "tokens": each.tokens, "configuration": dict(each.configuration.values),
+        "latency_us": {"estimate": each.estimate_us, "p05": each.p05_us, "p95": each.p95_us},
+    }  # fmt: skip
+    if each.existing is not None:
+        found["existing"] = {
+            "configuration": dict(each.existing.values), "latency_us": each.existing_us,
+            "left_pct": each.left_pct,
+        }  # fmt: skip
+    return found

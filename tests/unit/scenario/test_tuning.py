@@ -1,0 +1,92 @@
+"""Files of tuned configurations: names, content, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.tuned_files import read_tuned_file
+from silicast.scenario.tuning import plan_data, tune_experts
+
+MODEL, DEVICE = "qwen3-30b-a3b", "H20"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_what_is_written_is_read_back(engine: str, tmp_path: Path) -> None:
+    plan = tune_experts(MODEL, DEVICE, engine, tp=[1, 2], tokens=[1, 64, 4096])
+    for path, one in zip(plan.write(tmp_path), plan.files, strict=True):
+        entries = read_tuned_file(path)
+        assert list(entries) == [1, 64, 4096]
+        assert [x.configuration for x in one.entries] == list(entries.values())
+        keys = json.loads(path.read_text())
+        assert ("triton_version" in keys) == (engine == "vllm")
+        assert set(keys["1"]) == {
+            "BLOCK_SIZE_M",
+            "BLOCK_SIZE_N",
+            "BLOCK_SIZE_K",
+            "GROUP_SIZE_M",
+            "num_warps",
+            "num_stages",
+        }
+
+
+def test_names_are_those_of_the_engines(tmp_path: Path) -> None:
+    named = {
+        engine: tune_experts("deepseek-v3", "h100", engine, tp=[8], tokens=[1]).files[0]
+        for engine in ("vllm", "sglang")
+    }
+    start = "E=256,N=256,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape="
+    assert named["vllm"].name == f"{start}[128,128].json"
+    assert named["sglang"].name == f"{start}[128, 128].json"
+    assert named["sglang"].folder == "configs/triton_3_5_1"
+    assert all(e.configuration.number("tile_k") == 128 for e in named["vllm"].entries)
+
+
+def test_an_own_file_leaves_nothing_and_a_poor_one_something(tmp_path: Path) -> None:
+    (path,) = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64, 512]).write(tmp_path)
+    again = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64, 512], existing=path)
+    assert [each.left_pct for each in again.files[0].entries] == pytest.approx([0.0, 0.0])
+    poor = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1}
+    path.write_text(json.dumps({"1": poor}))
+    judged = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], existing=path)
+    (entry,) = plan_data(judged)["files"][0]["entries"]
+    assert entry["existing"]["left_pct"] > 5.0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "expected an object of entries"),
+        ("{}", "holds no entries"),
+        ('{"few": {}}', "expected numbers of tokens as keys"),
+        ('{"1": {"BLOCK_M": 64}}', "has no BLOCK_SIZE_M"),
+        ('{"1": {"BLOCK_SIZE_M": 60, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64}}', "found 60"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(content: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(content)
+    with pytest.raises(SilicastError, match=said) as raised:
+        read_tuned_file(path)
+    assert raised.value.file == str(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "engine", "tp", "field"),
+    [
+        ("Llama-3.1-8B", DEVICE, "vllm", 1, "model"),
+        (MODEL, DEVICE, "trtllm", 1, "engine"),
+        (MODEL, DEVICE, "vllm", 7, "tp"),
+        (MODEL, "TPU-v5p", "vllm", 1, "device"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(
+    model: str, device: str, engine: str, tp: int, field: str
+) -> None:
+    with pytest.raises(SilicastError) as raised:
+        tune_experts(model, device, engine, tp=[tp], tokens=[1])
+    assert raised.value.field.endswith(field)
