@@ -57,7 +57,6 @@ def is_collective(op: object) -> str:
     ('all_reduce', 'all_to_all', '')
     """
     plain = str(op).casefold().translate(str.maketrans("", "", "-_ "))
-    plain = plain.removeprefix("nccl")
     return next((name for name in COLLECTIVES if name.replace("_", "") == plain), "")
 
 
