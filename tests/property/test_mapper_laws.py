@@ -193,3 +193,22 @@ def test_sizes_that_do_not_fit_are_mapped_no_worse_for_it(objective: Objective) 
         assert found.divides or found.value < plain.value
         better += not found.divides
     assert better
+
+
+def test_a_window_that_waits_behind_another_loop_is_not_taken_to_slide() -> None:
+    """Of two partial mappings that cost the same so far, only one's inner windows can slide."""
+    einsum = conv2d(c=1, m=4, p=3, q=1, r=3, s=1, stride=2)
+    chip = Architecture(
+        "chip",
+        (
+            Memory("dram", read_pj=17.0, fill_pj=16.0, update_pj=9.5),
+            Memory("buffer", 17.0, read_pj=12.3, fill_pj=9.7, update_pj=7.9),
+            Memory("local", 5.0, keeps=("Inputs",), read_pj=4.7, fill_pj=4.7, update_pj=3.8),
+            FanOut("array", (3,)),
+        ),
+        Compute("mac", energy_pj=0.2), idle_leaks=False,
+    )  # fmt: skip
+    least = min(
+        float(value_of(cost(einsum, chip, b), "energy").min()) for b in every_mapping(einsum, chip)
+    )
+    assert best_mapping(einsum, chip, padding=False).value == pytest.approx(least, rel=1e-9)

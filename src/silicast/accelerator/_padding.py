@@ -26,14 +26,17 @@ SMALL = 16
 
 
 def padded(
-    einsum: Einsum, architecture: Architecture, rules: Constraints
+    einsum: Einsum, architecture: Architecture, rules: Constraints, *, fills: bool
 ) -> Iterator[Einsum]:  # fmt: skip
     """The problem with sizes that may be worth it: all together, then each alone.
+
+    Args:
+        fills: whether arrays are to be filled; else only sizes are changed that have few divisors.
 
     >>> from silicast.accelerator.architecture import Compute, FanOut, Memory
     >>> from silicast.accelerator.einsum import matmul
     >>> chip = Architecture("x", (Memory("dram"), FanOut("array", (16,))), Compute("mac"))
-    >>> [dict(e.bounds) for e in padded(matmul(m=31, n=8, k=8), chip, Constraints())]
+    >>> [dict(e.bounds) for e in padded(matmul(m=31, n=8, k=8), chip, Constraints(), fills=True)]
     [{'M': 32, 'N': 8, 'K': 8}]
     """
     found: dict[str, int] = {}
@@ -41,7 +44,7 @@ def padded(
         better = {
             _fuller(size, int(slot.limit))
             for number, slot in enumerate(architecture.slots)
-            if slot.is_spatial and rules.of(architecture, number).fixed.get(dim, 0) == 0
+            if fills and slot.is_spatial and rules.of(architecture, number).fixed.get(dim, 0) == 0
         }  # fmt: skip
         if size > SMALL and len(divisors_of(size)) <= FEW:
             better.add(_rounder(size))

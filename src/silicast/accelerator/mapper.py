@@ -96,7 +96,8 @@ def best_mapping(
     hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
     hunt.run()
     best, value, tried, divides = hunt.best, hunt.value, hunt.tried, True
-    for larger in padded(einsum, architecture, rules) if padding else ():
+    sizes = padded(einsum, architecture, rules, fills=objective != "energy")
+    for larger in sizes if padding else ():
         other = _Hunt(larger, architecture, rules, objective, effort // 4, gap)
         try:
             rules.check(architecture, larger)
