@@ -56,3 +56,29 @@ def moe(
         for path in written:
             warn(f"wrote {path}")
     return status.ANSWERED
+
+
+@tune.command
+def sparsity(
+    *, model: str, device: str, tokens: int = 4096, dtype: str = "", json: Json = False
+) -> int:
+    """Which products of a model gain by 2:4 sparse weights.
+
+    Args:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        tokens: new tokens of a pass.
+        dtype: format of the products; left out, the checkpoint's.
+        json: print JSON instead of a table.
+    """
+    from dataclasses import asdict
+
+    from silicast.report.tuning import sparse_report
+    from silicast.scenario.sparse_layers import sparse_layers
+
+    rows = sparse_layers(model, device, tokens, dtype)
+    if json:
+        write_json([{**asdict(row), "saved_pct": row.saved_pct, "pays": row.pays} for row in rows])
+    else:
+        show(sparse_report(f"{model} on {device}, {tokens} tokens, 2:4 sparse weights", rows))
+    return status.ANSWERED
