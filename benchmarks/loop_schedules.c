@@ -37,14 +37,15 @@ static double now(void) {
 }
 
 /* order: which size (0 rows, 1 columns, 2 depth) each loop runs over, outermost first.
- * Returns the least microseconds of the repeats. */
+ * Returns the least microseconds a call of the repeats, each of `calls` calls. */
 double run(const float *a, const float *b, float *c, long m, long n, long k, const long *tile,
-           const int *order, int unroll, int vector, int repeats) {
+           const int *order, int unroll, int vector, int repeats, int calls) {
     tile_kernel kernel = kernel_of(unroll, vector);
     long size[3] = {m, n, k};
     double best = 1e30;
     for (int repeat = 0; repeat < repeats; repeat++) {
         double begin = now();
+        for (int call = 0; call < calls; call++)
         for (long x = 0; x < size[order[0]]; x += tile[order[0]])
             for (long y = 0; y < size[order[1]]; y += tile[order[1]])
                 for (long z = 0; z < size[order[2]]; z += tile[order[2]]) {
@@ -56,7 +57,7 @@ double run(const float *a, const float *b, float *c, long m, long n, long k, con
                     }
                     kernel(a, b, c, n, k, first[0], last[0], first[1], last[1], first[2], last[2]);
                 }
-        double took = now() - begin;
+        double took = (now() - begin) / calls;
         if (took < best) best = took;
     }
     return best;

@@ -1,8 +1,8 @@
 """Configurations of fused experts: the first choice, the first ten, tuned times and gains, on
 sweeps that the ranker did not see.
 
-Choices are scored as hits: the truth is 1, a first choice (or one of ten) within 1 % of the best is
-1, any other 0, so that the mean APE is the share of misses.
+Choices are scored as hits: the truth is 1; a first choice (or one of ten) within 1 % of the best is
+1, any other is no answer, so that the mean APE is the share of misses.
 """
 
 from __future__ import annotations
@@ -57,16 +57,22 @@ def _regime(problem: Swept) -> str:
 
 
 def _hits(found: Sequence[Choice], every: Sequence[Swept], split: str, count: int) -> Scored:
-    hit = np.array([float(one.hits(count)) for one in found])
+    hit = _answered([float(one.hits(count)) for one in found])
     first = "first" if count == 1 else f"one_of_{count}"
     baselines = {
-        name: np.array([float(choose(one.problem)) for one in found])
+        name: _answered([choose(one.problem) for one in found])
         for name, choose in _others(every, count).items()
     }
     return Scored(
         f"{first}_within_1pct_{split}", np.ones(len(found)), hit, hit, hit, baselines=baselines,
         groups=_groups(found),
     )  # fmt: skip
+
+
+def _answered(shares: Sequence[float]) -> F64:
+    """Shares of hits; none at all is no answer."""
+    found = np.array(shares)
+    return np.where(found > 0.0, found, np.nan)
 
 
 def _others(every: Sequence[Swept], count: int) -> Mapping[str, Callable[[Swept], float]]:
