@@ -314,7 +314,9 @@ def first_candidates(
     """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
     device, recipe = find_any_device(plan.device, Path()), recipe_for(plan.dtype)
     found: dict[int, list[tuple[Configuration, float]]] = {}
-    for entry in one.entries if one.layer else ():
+    if one.layer is None:
+        return found
+    for entry in one.entries:
         layer = tuned_layer(one.layer, entry.tokens, device, recipe)
         places = layer.order[:count].tolist()
         found[entry.tokens] = [

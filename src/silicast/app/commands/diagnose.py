@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,8 +16,8 @@ def diagnose(
     op: str,
     /,
     *fields: str,
-    device: str,
-    measured_us: Annotated[str, Parameter(name=["--measured-us"])],
+    device: str = "",
+    measured_us: Annotated[str, Parameter(name=["--measured-us"])] = "",
     model: str = "",
     json: Json = False,
 ) -> int:
@@ -26,13 +27,17 @@ def diagnose(
     --device H20 --measured-us 410,412,411`.
 
     Args:
-        op: moe (part=w13 or part=w2) or gemm.
+        op: moe (part=w13 or part=w2) or gemm; or a file that `silicast import` or `silicast
+            measure` wrote, whose kernels are all diagnosed.
         fields: its dimensions and properties as key=value; what ran as configuration.tile_m=64 ...
         device: catalog name, or path to a device file.
         measured_us: what was measured, repeats with commas between them.
         model: a model with experts: what its decode step gains if all layers are tuned so.
         json: print the answer as JSON instead of tables.
     """
+    if Path(op).is_file():
+        return _files([Path(op), *(Path(name) for name in fields)], device, json=json)
+
     from silicast.app.number_lists import positive_numbers
     from silicast.report.diagnosis import diagnosis_report, model_line
     from silicast.scenario.diagnosis import diagnose as diagnosed
@@ -51,3 +56,16 @@ def diagnose(
         if gain:
             show(model_line(gain))
     return status.ANSWERED
+
+
+def _files(paths: list[Path], device: str, *, json: bool) -> int:
+    """Diagnoses of all kernels of measurement files."""
+    from silicast.measurement.diagnosed import diagnose_files
+    from silicast.report.diagnosis import rows_data, rows_report
+
+    rows, said = diagnose_files(paths, device)
+    if json:
+        write_json({"kernels": rows_data(rows), "notes": said})
+    else:
+        show(rows_report(rows, said))
+    return status.ANSWERED if any(row.found for row in rows) else status.NOT_ANSWERED
