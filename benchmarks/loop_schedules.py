@@ -7,8 +7,9 @@ choice comes to the best.
 One thread, single precision; schedules of ``loop_schedules.c`` (tiles, order, unrolled rows, width
 of vectors). Seven problems in eight teach trees (own boosting) what the analytic model leaves
 over; the others are ranked.
-Regret: time of the best of the first choices over that of the best of all, less one. Two passes time
-each schedule; what choosing by the first costs in the second is the floor. Needs gcc for ``measure`` only.
+Regret: time of the best of the first choices over that of the best of all, less one. Two passes
+time each schedule; what choosing by the first costs in the second is the floor. ``measure`` needs
+gcc.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def _diagnosed(rows: Sequence[DatasetRow[TableKernel]], device: str) -> Diagnose
     places = tuple(f"{row.file}: row {row.number}" for row in rows)
     said = ""
     if max(times) / min(times) > CONTRADICTS:
-        said = f"{len(times)} rows of this kernel contradict each other: {min(times):g} to " \
-               f"{max(times):g} us"  # fmt: skip
+        span = f"{min(times):g} to {max(times):g} us"
+        said = f"{len(times)} rows of this kernel contradict each other: {span}"
     try:
         return DiagnosedRow(kernel, places, diagnose(kernel, device, [median(times)]), "", said)
     except SilicastError as error:

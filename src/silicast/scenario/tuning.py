@@ -320,7 +320,8 @@ def first_candidates(
         layer = tuned_layer(one.layer, entry.tokens, device, recipe)
         places = layer.order[:count].tolist()
         found[entry.tokens] = [
-            (layer.ranked[0].grid[place], US * float(layer.seconds[place])) for place in places
+            (layer.ranked[0].grid[place], US * float(seconds))
+            for place, seconds in zip(places, layer.seconds(layer.order[:count]), strict=True)
         ]
     return found
 
