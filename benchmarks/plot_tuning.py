@@ -3,7 +3,7 @@
     SILICAST_DATA=... python benchmarks/plot_tuning.py
 
 Tiles: a swept problem ranked by a ranker that did not see its layer, with the measured near-best
-marked. Causes and gains: SGLang's rule for Qwen3-30B-A3B on H20, diagnosed, and beside a tuned file.
+marked. Causes and gains: SGLang's rule for Qwen3-30B-A3B on H20, diagnosed, beside a tuned file.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from silicast.report.plot_file import check_plot, figure_class, save_plot
 from silicast.scenario.diagnosis import Diagnosis
 from silicast.scenario.tuning import TuningPlan
 
-NEAR = 1.01
 DARK, LIGHT, MARK = "#1f4e79", "#9dbfdd", "#c0504d"
 
 
@@ -39,7 +38,6 @@ def plot_tiles(found: Ranked, title: str, path: Path, near: F64 | None = None) -
     colours = [MARK if name in marked else LIGHT for name in order]
     axes.bar(range(len(order)), [best[name] for name in order], color=colours)
     axes.set_xticks(range(len(order)), order, rotation=90, fontsize=7)
-    axes.set_yscale("log")
     axes.set_ylabel("predicted us, best of its group, warps, stages")
     said = "among the first ten" if near is None else "measured within 1 % of the best"
     axes.set_title(f"{title}\nred: tiles {said}", fontsize=10)
@@ -75,8 +73,8 @@ def plot_causes(found: Diagnosis, title: str, path: Path) -> None:
         axes.axvspan(best.p05_us, best.p95_us, color="#d7e8d0", zorder=0)
         axes.axvline(best.estimate_us, color="#4f8f3a", linewidth=1.0)
         axes.text(
-            best.estimate_us, len(shown) + 0.66, "faster configuration", color="#4f8f3a",
-            fontsize=8, ha="center", va="top",
+            best.estimate_us, -0.62, "faster configuration", color="#4f8f3a", fontsize=8,
+            ha="center",
         )  # fmt: skip
     axes.set_xlim(0.0, found.measured_us * 1.1)
     axes.set_xlabel("us")

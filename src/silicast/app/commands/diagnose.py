@@ -19,6 +19,7 @@ def diagnose(
     device: str = "",
     measured_us: Annotated[str, Parameter(name=["--measured-us"])] = "",
     model: str = "",
+    plot: Path | None = None,
     json: Json = False,
 ) -> int:
     """Find one reason for a slow kernel, and a faster configuration.
@@ -33,6 +34,7 @@ def diagnose(
         device: catalog name, or path to a device file.
         measured_us: what was measured, repeats with commas between them.
         model: a model with experts: what its decode step gains if all layers are tuned so.
+        plot: a drawing of the causes (.svg, .png, .pdf).
         json: print the answer as JSON instead of tables.
     """
     if Path(op).is_file():
@@ -46,13 +48,18 @@ def diagnose(
 
     kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]
     found = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
+    title = f"{op} {' '.join(fields)} on {device}"
+    if plot:
+        from silicast.report.tuning_plots import plot_causes
+
+        plot_causes(found, title, plot)
     gain = None
     if model:
         gain = gain_in_model(model, device, int(kernel.get("tokens", 1)), saved_us(found))
     if json:
         write_json({**diagnosis_data(found), **({"model": gain} if gain else {})})
     else:
-        show(diagnosis_report(f"{op} {' '.join(fields)} on {device}", found))
+        show(diagnosis_report(title, found))
         if gain:
             show(model_line(gain))
     return status.ANSWERED

@@ -24,7 +24,7 @@ def moe(
     *, model: str, device: str, engine: str = "vllm", dtype: str = "", tp: str = "1,2,4,8",
     ep: int = 1, tokens: str = "", existing: Path | None = None, triton: str = "",
     measure: Annotated[bool, Parameter(negative="")] = False, trials: int = 10,
-    output: Output = None, json: Json = False,
+    plot: Path | None = None, output: Output = None, json: Json = False,
 ) -> int:  # fmt: skip
     """Configurations of fused experts in Triton.
 
@@ -40,6 +40,7 @@ def moe(
         triton: version of Triton that the files are for.
         measure: time the best candidates on the GPU at hand, and write the fastest.
         trials: candidates to time for each number of tokens.
+        plot: a drawing of the first file's entries (.svg, .png, .pdf).
         output: folder to write the files into; left out, they are only shown.
         json: print JSON instead of tables.
     """
@@ -54,6 +55,10 @@ def moe(
     )  # fmt: skip
     if measure:
         plan = measured_plan(plan, trials, output or Path())
+    if plot:
+        from silicast.report.tuning_plots import plot_gains
+
+        plot_gains(plan, plot)
     written = plan.write(output) if output else []
     if json:
         write_json({**plan_data(plan), "written": [str(path) for path in written]})
