@@ -1,17 +1,28 @@
 """Host constants of engines, from measured rows; writes nothing, engine files quote what it prints.
 
-    python -m lab.fit_host
+    python -m lab.fit_host [served]
 
 ``serving/vidur_cpu_overheads`` (A100, vintage bf106186f8, the leanest of five): straight lines over
 the batch size of the median time of each part of a step, with one and with four devices. vLLM 0
 does all parts one after the other; since version 1 outputs are processed in another process.
+
+``served``: steps of vLLM 0.4 behind its API, from the train models of suite ``mlenergy`` (sequences
+that run over output tokens a second): what they take beyond the closed form under version 0.6, as
+constant + rank x (devices - 1) + request x sequences, by least squares of relative errors.
 """
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 
+from silicast.composition.closed_loop import closed_loop
+from silicast.scenario.answerers.inference import batch_deployment
+from silicast.scenario.decode import decode
 from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.suites.mlenergy import case_of, runs
 from silicast.validation.scorecard.tables import read_records
 
 VINTAGE = "bf106186f8"
@@ -30,8 +41,50 @@ def line(rows: list[dict[str, float]], columns: list[str]) -> tuple[float, float
     return round(float(constant), 1), round(float(slope), 2)
 
 
+def served() -> None:
+    """Prints the constants of a server, and the errors of steps on the models of either split."""
+    found = {}
+    for split in ("train", "test"):
+        rows = [_beyond(run) for run in runs(data_folder(), split)]
+        found[split] = np.array(rows)
+    measured, own, devices, sequences = found["train"].T
+    columns = np.stack([np.ones(len(own)), devices - 1.0, sequences], axis=1)
+    weights = (1.0 / measured)[:, None]
+    constants, *_ = np.linalg.lstsq(columns * weights, (measured - own) / measured, rcond=None)
+    print("microseconds: constant, rank, request", np.round(constants, 1))
+    for split, table in found.items():
+        measured, own, devices, sequences = table.T
+        columns = np.stack([np.ones(len(own)), devices - 1.0, sequences], axis=1)
+        errors = (own + columns @ constants) / measured - 1.0
+        print(f"{split}: {len(errors)} rows, APE {100 * np.abs(errors).mean():.1f} %,", end=" ")
+        print(f"bias {100 * errors.mean():.1f} %")
+
+
+def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int]:
+    """Of a run: microseconds of a step, measured and by the closed form; devices, sequences."""
+    work = case_of(run).scenario
+    sequences, output = max(round(run["avg_batch"]), 1), max(round(run["avg_output_tokens"]), 2)
+    prompt = work["workload"]["input_len"]
+    deployment, _, _ = batch_deployment(
+        decode(
+            {
+                **{name: work[name] for name in ("device", "model", "parallel")},
+                "task": "inference", "engine": "vllm-v0",
+                "workload": {"batch": 1, "input_len": prompt, "output_len": output},
+            }
+        )
+    )  # fmt: skip
+    loop = closed_loop(deployment, sequences, prompt, output)
+    measured = run["avg_batch"] / run["output_tokens_per_s"]
+    own = sequences / loop.tokens_per_s.estimate
+    return measured * 1e6, own * 1e6, int(run["device_count"]), sequences
+
+
 def main() -> None:
     """Prints all lines."""
+    if sys.argv[1:] == ["served"]:
+        served()
+        return
     table = data_folder() / "serving/vidur_cpu_overheads.parquet"
     rows = read_records(table, blob=VINTAGE, gpu="A100")
     for model, degree in MODELS:

@@ -82,7 +82,9 @@ class ClosedLoop:
         """
         each_s, devices = 1.0 / self.tokens_per_s.estimate, self.deployment.plan.gpus
         time_s = Quantity(each_s, 1.0 / self.tokens_per_s.p95, 1.0 / self.tokens_per_s.p05)
-        return work_energy(self.deployment.machine, time_s, self.kernels_j(), devices)
+        return work_energy(
+            self.deployment.machine, time_s, self.kernels_j() / self.deployment.plan.pp, devices
+        )
 
 
 def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) -> ClosedLoop:

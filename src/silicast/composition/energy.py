@@ -70,8 +70,8 @@ def work_energy(
     if watts <= 0.0:
         return None
     most = max(limit_w(machine), watts)
-    spread = math.exp(Z90 * model_log_sd(device))
     static = min(idle / watts, 1.0)
+    spread = math.exp(Z90 * model_log_sd(device, static))
     # relative distances of either end: of power at the time that was predicted, and of the time
     below, above = 1.0 - max(1.0 / spread, static), min(spread, most / watts) - 1.0
     shorter, longer = 1.0 - time_s.p05 / seconds, time_s.p95 / seconds - 1.0

@@ -52,7 +52,7 @@ class HostTable(_Strict, frozen=True):
     """Host time of one step on the reference host, microseconds.
 
     The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
-    token of a prefill + ``transport_us``.
+    token of a prefill + ``transport_us`` + ``rank_us`` per device beyond the first.
 
     Attributes:
         asynchronous: the work is done while the device runs the step before, so that the device
@@ -62,6 +62,8 @@ class HostTable(_Strict, frozen=True):
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
         transport_us: on top, where the model spans several devices.
+        rank_us: on top, for each device beyond the first: engines that call their workers one by
+            one.
         dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while
             the device is busy with earlier kernels.
         piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
@@ -84,6 +86,7 @@ class HostTable(_Strict, frozen=True):
     token_us: float
     transport_us: float
     dispatch_us: float
+    rank_us: float = 0.0
     backward_us: float = 0.0
     between_us: float = 0.0
     piece_us: float = 0.0

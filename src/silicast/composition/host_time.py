@@ -2,7 +2,8 @@
 
 Launches are part of the timeline (:mod:`.timeline`). The rest of a step's work is
 
-    work  = step + request x sequences + token x new tokens of prefills (+ transport)
+    work  = step + request x sequences + token x new tokens of prefills
+            (+ transport + rank x (devices - 1))
     total = pass + gap + work                           one after the other
     total = pass + gap + max(0, work - pass)            asynchronously
 
@@ -62,30 +63,32 @@ class HostWork:
         return np.minimum(self.work_s, pass_s)
 
 
-def host_work(machine: Machine, states: BatchStates, *, transports: bool) -> HostWork:
+def host_work(machine: Machine, states: BatchStates, devices: int) -> HostWork:
     """Work of each state.
 
     Args:
-        transports: the model spans several devices.
+        devices: that the model spans.
     """
     sequences, tokens = (
         each.astype(np.float64) for each in (states.logit_rows, states.prefill_tokens)
     )
-    work_s = host_work_s(machine, sequences, tokens, transports=transports)
+    work_s = host_work_s(machine, sequences, tokens, devices)
     host = machine.engine.host
     asynchronous = host.asynchronous and not machine.in_line
     return HostWork(work_s, host.gap_us * (1e-6 / machine.host.factor), asynchronous)
 
 
-def host_work_s(machine: Machine, sequences: Number, tokens: Number, *, transports: bool) -> Number:
+def host_work_s(machine: Machine, sequences: Number, tokens: Number, devices: int) -> Number:
     """Work for a step, or for n steps.
 
     Args:
         sequences: of the step; ``tokens``: new ones of its prefills.
-        transports: see :func:`host_work`.
+        devices: see :func:`host_work`.
     """
     host = machine.engine.host
-    fixed_us = host.step_us + (host.transport_us if transports else 0.0)
+    fixed_us = host.step_us
+    if devices > 1:
+        fixed_us += host.transport_us + host.rank_us * (devices - 1)
     work_us = fixed_us + host.request_us * sequences + host.token_us * tokens
     return work_us * (1e-6 / machine.host.factor)
 

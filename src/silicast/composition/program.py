@@ -63,6 +63,13 @@ class ProgramPass:
         """Every execution."""
         return self.model.timeline(self.times, self.states, 0)
 
+    @property
+    def kernels_j(self) -> float:
+        """What its kernels take of one device of every stage beyond what that draws while it waits,
+        joules.
+        """
+        return float(self.model.kernels_j(self.times)[0])
+
     @cached_property
     def memory(self) -> ProgramMemory:
         """On the device of the fullest pipeline stage, at the worst point of the pass."""
@@ -113,6 +120,8 @@ def program_model(machine: Machine, graph: Graph) -> StepModel:
     Raises:
         SilicastError: see :func:`predict_program`.
     """
+    if not any(block.nodes for block in graph.blocks):
+        raise SilicastError("holds no operation", field="graph.nodes")
     for known, where, model in _RECENT:
         if known is graph and where == machine:
             return model

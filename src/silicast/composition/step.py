@@ -219,7 +219,7 @@ class StepModel:
                 for number in self.graph.directions:
                     waits[number, rows] = rows_summed(idle[direction == number])
         pass_s = rows_summed(exposed) + rows_summed(waits)
-        host = host_work(self.machine, states, transports=self.graph.plan.gpus > 1)
+        host = host_work(self.machine, states, self.graph.plan.gpus)
         return StepTimes(
             nodes, exposed, hidden, waits, launches_s,
             host.waited_s(pass_s), host.hidden_s(pass_s), nodes.device.clocks.boost_hz,

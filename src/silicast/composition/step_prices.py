@@ -356,8 +356,8 @@ class StepPrices:
         count, new = len(step.cached), 0
         for own, _ in step.prefill:
             new += own
-        spans = self.graph.plan.gpus > 1
-        return host_work_s(self.model.machine, count + len(step.prefill), new, transports=spans)
+        devices = self.graph.plan.gpus
+        return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
     def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
         """The clock that a step's mix of work holds."""

@@ -23,6 +23,7 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
+from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics import load_physics
@@ -177,15 +178,36 @@ def most_w(device: Device) -> float:
     return energies(device, "gemm", Variant("fp32")).limit_w
 
 
-def model_log_sd(device: Device) -> float:
-    """Error of energies of whole runs; more where no kernel's power was measured."""
+def model_log_sd(device: Device, waiting_share: float) -> float:
+    """Error of energies of whole runs; more where no kernel's power was measured, and where the
+    power of this very board while it waits was not.
+
+    Args:
+        waiting_share: of the power, what the device draws while it waits.
+    """
     if device.structure is not None:
         return device.structure.energy_log_sd
     physics = load_physics(PHYSICS)
     c = physics.constants(device.architecture)
-    if physics.is_measured(device.architecture):
-        return c["log_sd"]
-    return max(c["log_sd"], c["unmeasured_log_sd"])
+    log_sd = c["log_sd"]
+    if not physics.is_measured(device.architecture):
+        log_sd = max(log_sd, c["unmeasured_log_sd"])
+    if f"static_w.{device.name}" in c:
+        return log_sd
+    return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())
+
+
+@lru_cache(maxsize=1)
+def _waiting_log_sd() -> float:
+    """How much measured boards differ in the share of their limit that they wait with."""
+    shares = []
+    for constants in load_physics(PHYSICS).architectures.values():
+        for name, watts in sorted(constants.items()):
+            board = name.removeprefix("static_w.")
+            if board != name:
+                shares.append(math.log(watts / (find_device(board).power_cap_w or watts)))
+    middle = math.fsum(shares) / len(shares)
+    return math.sqrt(math.fsum((x - middle) ** 2 for x in shares) / (len(shares) - 1))
 
 
 def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:

@@ -33,7 +33,7 @@ LABELS = {
     "prefill_ms": "prefill (first token)", "decode_step_ms": "each further token",
     "total_ms": "whole batch", "memory_gb": "memory a device", "energy_j": "energy in all",
     "power_w": "power a device", "energy_per_output_token_j": "energy an output token",
-    "energy_per_sequence_j": "energy a sequence",
+    "energy_per_sequence_j": "energy a sequence", "energy_per_token_j": "energy a token",
     "cost_per_million_output_tokens": "cost of a million output tokens",
     "cost_per_million_sequences": "cost of a million sequences",
 }  # fmt: skip

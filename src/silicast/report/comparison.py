@@ -112,12 +112,19 @@ def comparison_report(
     for one in candidates:
         if not one.fits:
             parts.append(Text(f"{one.label}: {one.reason}", "red" if not fitting else "yellow"))
-    parts += [Text(line) for line in (*_price_lines(fitting), *after)]
+    parts += [Text(line) for line in (*price_lines(fitting), *after)]
     parts += [Text(f"warning: {line}", "yellow") for line in warnings_of(fitting, today)]
     return Group(*parts)
 
 
 def _table(candidates: Sequence[Candidate], word: str) -> RenderableType:
+    headings, rows = table_rows(candidates, word)
+    first, *others = headings
+    return listing({first: "tree", **dict.fromkeys(others, "right")}, rows)
+
+
+def table_rows(candidates: Sequence[Candidate], word: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: names, metrics, and the interval of what they are sorted by."""
     currency = next((one.price.currency for one in candidates if one.price), "")
     had = [c for c in COLUMNS if any(_found(one, c) for one in candidates)]
     shown = [c for c in had if c.word not in ON_REQUEST or c.word == word]
@@ -129,7 +136,7 @@ def _table(candidates: Sequence[Candidate], word: str) -> RenderableType:
     for one in candidates:
         cells = [_cell(one, column) for column in shown]
         rows.append([one.label, *cells, _interval(one, chosen)])
-    return listing({"": "tree", **dict.fromkeys(headings, "right"), interval: "right"}, rows)
+    return ["", *headings, interval], rows
 
 
 def _found(one: Candidate, column: Column) -> tuple[str, Belief] | None:
@@ -168,7 +175,7 @@ def _interval(one: Candidate, column: Column) -> str:
     return f"{shown.interval}{unit}"
 
 
-def _price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Whose prices were taken, and of which devices none is known."""
     priced = {one.scenario["device"]: one.price for one in candidates if one.price is not None}
     if not priced:
@@ -251,6 +258,17 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
+def points_of(candidates: Sequence[Candidate]) -> list[tuple[str, Belief, Belief]]:
+    """Name, throughput of a device and milliseconds a token of what fits and decodes."""
+    latency = next(column for column in COLUMNS if column.word == "tpot")
+    found = []
+    for one in candidates:
+        time = _found(one, latency)
+        if one.fits and time is not None and isinstance(one.reply, Answer):
+            found.append((one.label, one.reply.metrics[PER_GPU], time[1]))
+    return found
+
+
 def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
     """Time per token over throughput of a device, with 90 % intervals, of what fits.
 
@@ -258,18 +276,12 @@ def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
         SilicastError: nothing decodes, matplotlib is not there, or it cannot be written.
     """
     check_plot(path)
-    latency = next(column for column in COLUMNS if column.word == "tpot")
-    points = [
-        (one, _found(one, latency), one.reply.metrics.get(PER_GPU))
-        for one in candidates
-        if one.fits and isinstance(one.reply, Answer)
-    ]
-    drawn = [(one, time[1], rate) for one, time, rate in points if time and rate]
+    drawn = points_of(candidates)
     if not drawn:
         raise SilicastError("nothing that fits decodes: there is nothing to draw", field="--plot")
     figure = figure_class()(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    for number, (one, time, rate) in enumerate(drawn):
+    for number, (name, rate, time) in enumerate(drawn):
         axes.errorbar(
             [rate.estimate], [time.estimate], fmt="o", color=f"C{number % 10}", capsize=2.5,
             xerr=[[rate.estimate - rate.p05], [rate.p95 - rate.estimate]],
@@ -277,7 +289,7 @@ def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
             markersize=4.5, elinewidth=1.0,
         )  # fmt: skip
         axes.annotate(
-            one.label, (rate.estimate, time.estimate), xytext=(5, 5), textcoords="offset points",
+            name, (rate.estimate, time.estimate), xytext=(5, 5), textcoords="offset points",
             fontsize=8, color=f"C{number % 10}",
         )  # fmt: skip
     axes.set_xlim(left=0.0)

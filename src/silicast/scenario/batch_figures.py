@@ -34,7 +34,9 @@ def figures_of(
     if not deployment.model.causal and output_len == 1:
         what, units = ("sequence", sequences)
     metrics = dict(_rates(f"{what}s", units, time_s, devices))
-    energy = work_energy(deployment.machine, time_s, found.kernels_j(), devices)
+    energy = work_energy(
+        deployment.machine, time_s, found.kernels_j() / deployment.plan.pp, devices
+    )
     if energy is not None:
         metrics["energy_j"], metrics["power_w"] = energy.energy_j, energy.power_w
         metrics[f"energy_per_{what}_j"] = energy.energy_j.times(1.0 / units)

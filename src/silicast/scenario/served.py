@@ -139,9 +139,9 @@ class Served:
 
     def power(self) -> dict[str, Quantity]:
         """Power and energy of the first run, where power is modelled."""
-        own = log_sd(self.fleet.pools)
+        pools = self.fleet.pools
         found = {
-            name: with_model_error(value, own, least, most)
+            name: with_model_error(value, log_sd(pools, least / value), least, most)
             for name, (value, least, most) in power(self.records, self.fleet).items()
         }
         each = found.get("energy_per_output_token_j")

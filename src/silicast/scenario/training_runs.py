@@ -102,6 +102,15 @@ class TrainingRun:
         return (self.one.micro,) if self.one is not None else self._many.passes
 
     @property
+    def kernels_j(self) -> float:
+        """What the kernels of a step take of a device, on average, beyond what it draws while it
+        waits, joules.
+        """
+        update = self.one.update if self.one is not None else self._many.update
+        passes = sum(each.kernels_j for each in self.passes)
+        return self.batch.accumulation * passes / self.rank.plan.pp + update.kernels_j
+
+    @property
     def _many(self) -> DistributedStep:
         assert self.many is not None
         return self.many

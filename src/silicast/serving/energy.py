@@ -56,6 +56,6 @@ def _watts(table: I64, pool: Pool, seconds: float) -> float:
     return power_w(pool.deployment.machine, seconds, kernels_j / shares)
 
 
-def log_sd(pools: Sequence[Pool]) -> float:
+def log_sd(pools: Sequence[Pool], waiting_share: float) -> float:
     """Of the model of power, where pools err together: that of the least known."""
-    return max(model_log_sd(pool.deployment.device) for pool in pools)
+    return max(model_log_sd(pool.deployment.device, waiting_share) for pool in pools)

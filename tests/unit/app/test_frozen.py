@@ -15,13 +15,13 @@ DEPLOYMENT = (
 )
 
 FROZEN = {
-    "infer": f"{DEPLOYMENT} --calibration --strict --json",
+    "infer": f"{DEPLOYMENT} --html --calibration --strict --json",
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "
         "--range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed --tp "
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
-        "--plot --calibration --strict --json"
+        "--plot --html --calibration --strict --json"
     ),
     "train": (
         "--model --device --gpus --seq-len --global-batch --micro-batch --engine --dtype "
@@ -30,7 +30,7 @@ FROZEN = {
         "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --offload-optimizer "
         "--offload-activations --offload-weights --offload-update --loader-tokens-per-s "
         "--storage-gb-per-s --checkpoint-every --checkpoint-async --no-checkpoint-async "
-        "--tokens --price --trace --resume --calibration --strict --json"
+        "--tokens --price --trace --resume --html --calibration --strict --json"
     ),
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
@@ -52,7 +52,7 @@ FROZEN = {
     "kernel": "--device --calibration --strict --json",
     "compare": (
         f"{DEPLOYMENT} --plan --users --tokens-per-user --price --price-where --sort --csv --plot"
-        " --calibration --json"
+        " --html --calibration --json"
     ),
     "explain": f"{DEPLOYMENT} --depth --pipes --calibration --trace --json",
     "diff": "--set --of --calibration --markdown --json",
@@ -88,6 +88,7 @@ FROZEN = {
     "design": "",
     "design map": "--objective --effort --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
+    "design import": "--output -o --format",
     "design explain": "--objective --effort --json",
 }
 

@@ -29,9 +29,9 @@ def refused(**changes: Any) -> Any:
 
 def test_metrics_and_order() -> None:
     reply = answered()
-    assert set(reply.metrics) == {"e2e_ms", "forward_ms"}
+    assert set(reply.metrics) == {"e2e_ms", "forward_ms", "energy_j", "power_w"}
     for name, belief in reply.metrics.items():
-        assert reply.bound[name] <= belief.p05 <= belief.estimate <= belief.p95
+        assert reply.bound.get(name, 0.0) <= belief.p05 <= belief.estimate <= belief.p95
     assert reply.metrics["forward_ms"].estimate < reply.metrics["e2e_ms"].estimate
     assert sum(part["exposed_ms"] for part in reply.why["parts"]) == pytest.approx(
         reply.metrics["e2e_ms"].estimate
@@ -112,6 +112,6 @@ def test_automatic_mixed_precision_is_between_both_formats() -> None:
 
 def test_a_training_pass_has_a_backward_half() -> None:
     found = answered(workload={"mode": "training", "batch": 4, "seq_len": 256})
-    assert set(found.metrics) == {"e2e_ms", "forward_ms", "backward_ms"}
+    assert set(found.metrics) == {"e2e_ms", "forward_ms", "backward_ms", "energy_j", "power_w"}
     more = answered(workload={"mode": "training", "batch": 4, "seq_len": 256, "optimizer": "adamw"})
     assert more.metrics["e2e_ms"].estimate > found.metrics["e2e_ms"].estimate

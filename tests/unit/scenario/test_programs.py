@@ -48,7 +48,7 @@ def trained(model: str = "Llama-3.2-1B", device: str = "H100", **workload: Any) 
 
 def test_an_op_graph_is_answered_with_memory_and_coverage(tmp_path: Path) -> None:
     found = answered(tmp_path)
-    assert set(found.metrics) == {"e2e_ms", "forward_ms"}
+    assert set(found.metrics) == {"e2e_ms", "forward_ms", "energy_j", "power_w"}
     assert found.why["coverage"]["operations"] == 3
     assert found.why["memory_gb"]["weights"] == pytest.approx(0.0671, rel=0.01)
     more = answered(tmp_path, batch=8192)
@@ -57,7 +57,7 @@ def test_an_op_graph_is_answered_with_memory_and_coverage(tmp_path: Path) -> Non
 
 def test_training_adds_a_backward_pass_and_an_optimizer_only_if_named(tmp_path: Path) -> None:
     plain = answered(tmp_path, mode="training", batch=4096)
-    assert set(plain.metrics) == {"e2e_ms", "forward_ms", "backward_ms"}
+    assert set(plain.metrics) == {"e2e_ms", "forward_ms", "backward_ms", "energy_j", "power_w"}
     forward, backward = (plain.metrics[f"{name}_ms"].estimate for name in ("forward", "backward"))
     assert 1.5 < backward / forward < 3.0
     with_update = answered(tmp_path, mode="training", batch=4096, optimizer="adamw")

@@ -19,6 +19,7 @@ from silicast.app.flags import (
     inference_scenario,
     plan_degrees,
 )
+from silicast.app.html_file import HtmlFile
 from silicast.app.predict import with_calibrations
 from silicast.core.errors import SilicastError
 
@@ -44,6 +45,7 @@ def compare(
     sort: str | None = None,
     csv: Path | None = None,
     plot: Path | None = None,
+    html: HtmlFile = None,
     calibration: Calibrations = None,
     json: Json = False,
 ) -> int:
@@ -63,6 +65,7 @@ def compare(
         sort: cost, gpus, time, ttft, tpot, throughput, throughput-per-gpu, memory, power, energy.
         csv: a file for every metric of every candidate with its interval.
         plot: a file (.svg, .png, .pdf): time a token over throughput of a device.
+        html: a file for the comparison as one page, to read without a network or to print.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         json: print the answers as JSON instead of a table.
     """
@@ -89,7 +92,7 @@ def compare(
         if not found:
             raise
         whole = False
-    _print(scenario, devices, found, sort, csv, plot, json=json, users=users)
+    _print(scenario, devices, found, sort, csv, plot, html, json=json, users=users)
     if not whole:
         warn(f"interrupted: {len(found)} of {count} were predicted")
         return status.INTERRUPTED
@@ -126,6 +129,7 @@ def _print(
     sort: str | None,
     csv: Path | None,
     plot: Path | None,
+    html: Path | None,
     *,
     json: bool,
     users: int | None,
@@ -157,10 +161,17 @@ def _print(
     if plot is not None:
         write_plot(plot, ordered, head)
         warn(f"{plot}: the drawing")
+    today = datetime.now(tz=UTC).date()
+    shown = comparison_report(head, ordered, word, today, after)
+    if html is not None:
+        from silicast.report.page import comparison_page, write_page
+
+        write_page(html, comparison_page(head, ordered, word, after, today))
+        warn(f"{html}: the report")
     if json:
         write_json(plain(found))
     else:
-        show(comparison_report(head, ordered, word, datetime.now(tz=UTC).date(), after))
+        show(shown)
 
 
 def _speed(users: int | None, tokens_per_user: float | None) -> tuple[int, float] | None:

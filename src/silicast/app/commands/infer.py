@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
+from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import predicted, print_reply, with_calibrations
 
 
@@ -11,6 +12,7 @@ def infer(
     degrees: Degrees | None = None,
     *,
     device: str,
+    html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -19,6 +21,7 @@ def infer(
 
     Args:
         device: catalog name, or path to a device file.
+        html: a file for the answer as one page, to read without a network or to print.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
@@ -26,6 +29,7 @@ def infer(
     scenario = inference_scenario(asked, (degrees or Degrees()).given, device)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
+    write_html(scenario, reply, html)
 
     from silicast.report.answers import answer_report
 

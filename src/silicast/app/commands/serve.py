@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from silicast.app import status
 from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
+from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import Tree, print_reply, with_calibrations
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
+from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.scenario.served import Served
@@ -23,6 +25,7 @@ def serve(
     *,
     sweep: str | None = None,
     plot: Path | None = None,
+    html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -32,12 +35,17 @@ def serve(
     Args:
         sweep: loads to try in place of one, such as rate=1..20 or concurrency=1,2,4..256.
         plot: a file (.svg, .png, .pdf) to draw the curve of a sweep to.
+        html: a file for the answer as one page, to read without a network or to print.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
     wanted, plan = outputs or OutputFlags(), (degrees or Degrees()).given
     if sweep is not None or plot is not None:
+        if html is not None:
+            raise SilicastError(
+                "is the page of one load", field="--html", hint="leave --sweep out, or --html"
+            )
         from silicast.app.sweeping import swept
 
         return swept(
@@ -61,6 +69,7 @@ def serve(
         return _interrupted(scenario, served, wanted, json=json)
     reply: dict[str, Any] = msgspec.to_builtins(answer)
     write_outputs(served, wanted)
+    write_html(scenario, reply, html)
     return print_reply(
         reply, lambda found: answer_report(scenario, found), json=json, strict=strict
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
+from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.app.train_flags import (
@@ -29,6 +30,7 @@ def train(
     price: float | None = None,
     trace: TraceFile = None,
     resume: Path | None = None,
+    html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
     json: Json = False,
@@ -41,6 +43,7 @@ def train(
         trace: file for the step's timeline, for ui.perfetto.dev; needs degrees.
         resume: file in which a search keeps each plan that it predicted; the same search goes on
             from there.
+        html: a file for the answer as one page, to read without a network or to print.
         calibration: a file that `silicast calibrate` wrote; give it once for each of several.
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
@@ -60,6 +63,7 @@ def train(
     reply = _searched(scenario, resume) if searches else predicted(scenario)
 
     write_trace(scenario, trace)
+    write_html(scenario, reply, html)
 
     def report(answer: dict[str, Any]) -> Any:
         return training_report(scenario, answer, tokens, price)

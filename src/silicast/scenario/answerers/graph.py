@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.energy import work_energy
 from silicast.composition.framework_pass import predict_framework_pass
 from silicast.composition.program import GB, ProgramPass, predict_program
 from silicast.composition.trace_events import Trace
@@ -16,7 +17,7 @@ from silicast.composition.training_step import (
     with_update,
 )
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Tier
+from silicast.core.prediction import Quantity, Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, not_yet, register
 from silicast.scenario.decode import Scenario
@@ -56,7 +57,8 @@ class AskedPass:
 @register
 @final
 class GraphAnswerer(Answerer):
-    """Metrics: ``e2e_ms``, ``forward_ms``, ``backward_ms`` of a pass that trains: one pass over
+    """Metrics: ``e2e_ms``, ``forward_ms``, ``backward_ms`` of a pass that trains, ``energy_j`` and
+    ``power_w`` where power is modelled: one pass over
     ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
     compiles; its option ``attention`` is "math" (products and softmax one by one, as with
     ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
@@ -176,13 +178,25 @@ def _answer(asked: AskedPass, *, bound_only: bool) -> Answer:
         metrics={
             name: latency_of(prediction, bound_only=bound_only).times(MILLI)
             for name, prediction in named.items()
-        },
+        }
+        | ({} if bound_only else _energy(asked)),
         bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
         tier=tier,
         domain=found.total.domain,
         warnings=[*found.total.warnings, *asked.warnings, *_too_large(found)],
         why=_why(asked),
     )
+
+
+def _energy(asked: AskedPass) -> dict[str, Quantity]:
+    """Of the pass on all devices, where power is modelled."""
+    found = asked.found
+    kernels_j = found.kernels_j + (asked.update.kernels_j if asked.update else 0.0)
+    stages = found.model.graph.plan.pp
+    energy = work_energy(
+        found.model.machine, found.total.latency_s, kernels_j / stages, asked.devices
+    )
+    return {} if energy is None else {"energy_j": energy.energy_j, "power_w": energy.power_w}
 
 
 def _too_large(found: ProgramPass) -> list[str]:

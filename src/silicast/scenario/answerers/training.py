@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.composition.assumed_structure import with_assumed_structure
+from silicast.composition.energy import work_energy
 from silicast.composition.trace_events import Trace
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
@@ -26,7 +27,8 @@ from silicast.scenario.uncertainty import uncertainty_of
 class TrainingAnswerer(Answerer):
     """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
     forward pass, nothing recomputed), ``mfu`` (of the peak of the step's format), ``memory_gb`` of
-    the rank that needs most; ``host_memory_gb`` of a node where something is offloaded; those of
+    the rank that needs most; ``energy_j``, ``power_w`` (of a device) and ``energy_per_token_j``
+    where power is modelled; ``host_memory_gb`` of a node where something is offloaded; those of
     :mod:`silicast.scenario.training_goodput` where slow devices or failures are stated.
     """
 
@@ -71,6 +73,7 @@ def answer_of(
     tier: Tier = "bound" if bound_only else found.step.tier
     size = memory.quantity
     size = with_assumed_structure(size) if own.model.assumed else size
+    energy = {} if bound_only else _energy(found, step)
     return answer(
         metrics={
             "step_time_s": step,
@@ -78,12 +81,22 @@ def answer_of(
             "model_tflops_per_gpu": per(step, flops / 1e12),
             "mfu": _at_most_one(per(step, flops / peak)),
             "memory_gb": size, **_of_host(memory), **_of_experts(found),
-            **less.metrics,
+            **less.metrics, **energy,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
         warnings=[*found.step.warnings, *found.warnings, *memory.advice],
         why={**_why(found), **less.why, **(more or {})},
     )  # fmt: skip
+
+
+def _energy(found: TrainingRun, step: Quantity) -> dict[str, Quantity]:
+    """Of a step on all devices, where power is modelled."""
+    gpus = found.rank.plan.gpus
+    energy = work_energy(found.rank.deployment.machine, step, found.kernels_j, gpus)
+    if energy is None:
+        return {}
+    each = energy.energy_j.times(1.0 / found.tokens)
+    return {"energy_j": energy.energy_j, "power_w": energy.power_w, "energy_per_token_j": each}
 
 
 def _of_host(memory: RunMemory) -> dict[str, Quantity]:

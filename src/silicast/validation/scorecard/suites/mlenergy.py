@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from silicast.validation.scorecard.model_suite import Case, answered, score_cases
 from silicast.validation.scorecard.rows import subsample
@@ -15,7 +15,7 @@ from silicast.validation.scorecard.suite import Scored, Suite
 from silicast.validation.scorecard.tables import read_records
 
 TABLE = "energy/mlenergy_v2_llm.parquet"
-METRICS = ("tpot_mean_ms", "energy_per_output_token_j")
+METRICS = ("tpot_mean_ms", "output_tokens_per_s", "energy_per_output_token_j")
 ENGINE_VERSION = "0.4.2"
 """The source's README says about 0.4."""
 ROUNDS = 2
@@ -33,18 +33,38 @@ _UNKNOWN = {"Phi-3-small-8k-instruct"}
 """Blocks of its attention are sparse, which no model of the catalog has."""
 
 
-def cases(data: Path) -> list[Case]:
-    """One case a run of a language model, sorted."""
+Split = Literal["train", "test"]
+
+
+def cases(data: Path, split: Split = "test") -> list[Case]:
+    """One case a run of a language model of a split, sorted.
+
+    Args:
+        split: every second model by name is "train": constants of the engine's host are from them
+            (``lab/fit_host.py``), and they are not scored.
+    """
+    return [case_of(row) for row in runs(data, split)]
+
+
+def runs(data: Path, split: Split) -> list[dict[str, Any]]:
+    """The rows of a split, sorted."""
     rows = [
         row
         for row in read_records(data / TABLE)
-        if row["task"].startswith("llm_") and row["model"].split("/")[-1] not in _UNKNOWN
+        if row["task"].startswith("llm_") and _short(row) not in _UNKNOWN
     ]
-    return [_case(row) for row in sorted(rows, key=lambda row: row["path"])]
+    names = sorted({_short(row) for row in rows})
+    chosen = set(names[::2] if split == "train" else names[1::2])
+    return sorted((row for row in rows if _short(row) in chosen), key=lambda row: row["path"])
 
 
-def _case(row: Mapping[str, Any]) -> Case:
-    name, task = row["model"].split("/")[-1], row["task"].split("/")[-1]
+def _short(row: Mapping[str, Any]) -> str:
+    return str(row["model"].split("/")[-1])
+
+
+def case_of(row: Mapping[str, Any]) -> Case:
+    """A run as traffic."""
+    name, task = _short(row), row["task"].split("/")[-1]
     running, output = max(round(row["avg_batch"]), 1), row["avg_output_tokens"]
     devices = int(row["device_count"])
     return Case(
@@ -66,6 +86,7 @@ def _case(row: Mapping[str, Any]) -> Case:
         },
         measured={
             "tpot_mean_ms": 1e3 * row["avg_tpot_s"],
+            "output_tokens_per_s": row["output_tokens_per_s"],
             "energy_per_output_token_j": row["energy_j_per_output_token"],
         },
         labels={

@@ -108,7 +108,7 @@ class ProfilePrices:
         us = self._dense_us(tokens, sequences) + self._layers * self._attention_us(
             prefill, decode_kv
         )
-        work_s = host_work_s(self._machine, sequences, tokens - len(decode_kv), transports=False)
+        work_s = host_work_s(self._machine, sequences, tokens - len(decode_kv), devices=1)
         return StepPrice((us * 1e-6,), 0.0, work_s, 0.0)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:  # noqa: ARG002

@@ -1,0 +1,28 @@
+"""`--html FILE`: an answer as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from silicast.app.console import warn
+from silicast.app.predict import Tree
+
+HtmlFile = Annotated[Path | None, Parameter(name="--html")]
+
+
+def write_html(scenario: Tree, reply: Tree, target: Path | None) -> None:
+    """Writes the page of an answer; nothing where no file is named or nothing was answered.
+
+    Raises:
+        SilicastError: it cannot be written.
+    """
+    if target is None or not reply["ok"]:
+        return
+    from silicast.report.answers import title
+    from silicast.report.page import answer_page, write_page
+
+    write_page(target, answer_page(title(scenario), reply))
+    warn(f"{target}: the report")
