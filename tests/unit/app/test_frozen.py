@@ -46,7 +46,7 @@ FROZEN = {
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
     "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --measure"
-        " --trials --plot --output -o --json",
+    " --trials --plot --output -o --json",
     "tune gemm": "--model --device --engine --dtype --tp --tokens --existing --output -o --json",
     "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
