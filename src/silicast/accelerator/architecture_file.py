@@ -46,6 +46,7 @@ class PortTable(_Strict, frozen=True):
     actions: tuple[Action, ...] = ACTIONS
     tensors: tuple[str, ...] = ()
     name: str = ""
+    exposed: bool = False
 
 
 class EnergyTable(_Strict, frozen=True):
@@ -94,6 +95,7 @@ class LevelTable(_Strict, frozen=True):
     block_words: int = 1
     cluster: int = 1
     buffers: float = 1
+    bank_words: float | None = None
     exposes_fills: bool = False
     keeps: tuple[str, ...] | None = None
     may_bypass: tuple[str, ...] = ()
@@ -176,6 +178,14 @@ class RuleTable(_Strict, frozen=True):
     indexing: tuple[str, ...] = ()
 
 
+class PolicyTable(_Strict, frozen=True):
+    """``[policy]``: what the chip's own mapper prefers."""
+
+    objective: Literal["energy", "latency", "edp"] | None = None
+    first: str = ""
+    round_up: dict[str, tuple[int, ...]] = {}
+
+
 class ArchitectureFile(_Strict, frozen=True):
     """The whole file."""
 
@@ -191,6 +201,7 @@ class ArchitectureFile(_Strict, frozen=True):
     constraint: tuple[RuleTable, ...] = ()
     least_utilisation: float = 0.0
     density: dict[str, str | float] = {}
+    policy: PolicyTable = PolicyTable()
     vector: VectorTable | None = None
     system: SystemTable = SystemTable()
     mapping: tuple[StoredTable, ...] = ()
@@ -316,8 +327,10 @@ def _node(level: LevelTable) -> Node:
         block_words=level.block_words, cluster=level.cluster, buffers=level.buffers,
         exposes_fills=level.exposes_fills, keeps=level.keeps, may_bypass=level.may_bypass,
         ports=tuple(
-            Port(port.name or "+".join(port.actions), port.words_per_cycle, port.actions,
-                 port.tensors)
+            Port(
+                port.name or "+".join(port.actions), port.words_per_cycle, port.actions,
+                port.tensors, port.exposed,
+            )
             for port in level.port
         ),
         read_pj=energy.read, fill_pj=energy.fill, update_pj=energy.update,
@@ -329,6 +342,7 @@ def _node(level: LevelTable) -> Node:
         ),
         metadata=_metadata(level.metadata), gated_pj=energy.gated, expand_pj=energy.expand,
         compress_pj=energy.compress, recodes=level.recodes,
+        bank_words=level.bank_words,
     )  # fmt: skip
 
 

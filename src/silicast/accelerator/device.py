@@ -74,7 +74,7 @@ def with_main_memory(design: Design, file: str) -> Design:
         first = replace(first, ports=(*first.ports, Port("system", words)))
         arch = replace(arch, nodes=(first, *arch.nodes[1:]))
         return msgspec.structs.replace(design, architecture=arch)
-    if not first.ports:
+    if not first.hidden_ports:
         raise SilicastError(
             f"main memory {first.name} has no port: as a device it needs a bandwidth",
             field=f"{first.name}.port", file=file,
@@ -85,7 +85,7 @@ def with_main_memory(design: Design, file: str) -> Design:
 
 def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "read") -> float:
     """Words that main memory can move in a cycle: of one tensor, or of all ports together."""
-    ports = arch.memories[0].ports
+    ports = arch.memories[0].hidden_ports
     if not tensor:
         return sum(port.words_per_cycle for port in ports if port.name != "system") or sum(
             port.words_per_cycle for port in ports
@@ -179,7 +179,7 @@ def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: s
 
 def _bandwidth(memory: Memory) -> float:
     """Bytes a cycle of one instance; 0 where no port limits it."""
-    return sum(port.words_per_cycle for port in memory.ports) * memory.word_bits / 8.0
+    return sum(port.words_per_cycle for port in memory.hidden_ports) * memory.word_bits / 8.0
 
 
 def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:

@@ -19,7 +19,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -31,7 +31,8 @@ def map_(
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3; of a file, open ones, as
             batch=8.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
@@ -52,7 +53,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -61,7 +62,8 @@ def explain(
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
@@ -77,6 +79,34 @@ def explain(
         write_json(mapping_data(nest, cost))
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
+    return status.ANSWERED
+
+
+@design.command
+def cost(
+    chip: str, /, *, node: float, area: float | None = None, wafer_usd: float | None = None,
+    defects: float | None = None, from_node: float | None = None, json: Json = False,
+) -> int:  # fmt: skip
+    """Say what a die of a design costs, and how its energies go to another node.
+
+    Args:
+        chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
+        node: that it is made in, nm.
+        area: of the die, mm2; left out, that of the design's levels at the node that their areas
+            are of.
+        wafer_usd: price of a wafer; left out, that of the shipped table.
+        defects: a square centimetre; left out, those of the shipped table.
+        from_node: nm of the energies and areas in the design; left out, the same as `node`.
+        json: print JSON instead of tables.
+    """
+    from silicast.accelerator.task import architecture_of
+    from silicast.report.die_costs import cost_card, cost_data, cost_of_design
+
+    found = cost_of_design(architecture_of(chip), node, from_node or node, area, wafer_usd, defects)
+    if json:
+        write_json(cost_data(found))
+    else:
+        show(cost_card(found))
     return status.ANSWERED
 
 
