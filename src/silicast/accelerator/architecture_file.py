@@ -327,7 +327,7 @@ def _node(level: LevelTable) -> Node:
         )
     words = level.capacity_words
     if level.capacity_kib is not None:
-        words = level.capacity_kib * 1024 * 8 / level.word_bits
+        words = level.capacity_kib * 1024 * 8 / max(level.word_bits, 1)  # 0 is refused later
     energy = level.energy_pj
     return Memory(
         name=level.name, capacity_words=words, word_bits=level.word_bits,

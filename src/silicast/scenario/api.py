@@ -20,6 +20,7 @@ from silicast.core.prediction import Domain, Tier
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.decode import decode
 from silicast.scenario.reading import check_tree
+from silicast.scenario.road import refuse_coming
 from silicast.scenario.run import run, run_file
 
 SHOWN = 4
@@ -133,6 +134,7 @@ def predict(
         return Predicted(run_file(Path(scenario)))
     tree = {**(scenario or {}), **fields}
     check_tree(tree)
+    refuse_coming(tree)
     return Predicted(run(decode(tree, checked=True)))
 
 
