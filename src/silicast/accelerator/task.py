@@ -67,15 +67,21 @@ def task_of(
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
     chosen = find_design(design)
-    einsum = with_densities(einsum_of(op, sizes), chosen.content.density, densities)
-    _check_tensors(chosen.architecture, einsum)
+    file = design if design.endswith(".toml") else ""
+    einsum = einsum_of(op, sizes)
+    try:
+        einsum = with_densities(einsum, chosen.content.density)
+        _check_tensors(chosen.architecture, einsum)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    einsum = with_densities(einsum, {}, densities)
     wished = chosen.content.policy
     for dim, numbers in wished.round_up.items():
         if any(number < 1 for number in numbers):
             raise SilicastError(
                 f"expected numbers of at least 1, found {min(numbers)}",
-                field=f"policy.round_up.{dim}",
-            )
+                field=f"policy.round_up.{dim}", file=file,
+            )  # fmt: skip
     policy = Policy(wished.objective, wished.first, wished.round_up)
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 
@@ -117,6 +123,8 @@ def with_densities(
             )  # fmt: skip
         einsum.tensor(name)
         given[name] = value
+    if not given:
+        return einsum
     return einsum.with_densities(
         {
             name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")

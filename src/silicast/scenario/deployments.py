@@ -221,6 +221,8 @@ def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]
     if own.hidden != "bf16" or _computes(device, "bf16"):
         return own, []
     other = "fp16" if _computes(device, "fp16") else "fp32"
+    if not _computes(device, other):
+        return own, []
     if own.recipe == "bf16":
         found = Precision.of(
             weights=other, experts=own.experts or None, attention=own.attention or None,
@@ -235,4 +237,4 @@ def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]
 
 
 def _computes(device: Device, dtype: str) -> bool:
-    return any(device.rate_per_core(pipe, dtype) > 0.0 for pipe in ("tensor", "fma"))
+    return any(device.rate_per_core(pipe, dtype) > 0.0 for pipe in device.matrix_pipes)

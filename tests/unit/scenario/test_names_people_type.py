@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from silicast.app.api import predict
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.scenario.api import predict
 from silicast.scenario.resolve import find_any_device, find_any_engine, find_any_model
 from silicast.scenario.schema import EngineTable
 from silicast.workload.checkpoint_names import _suffixes

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from silicast.app.api import predict
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
-from silicast.scenario.api import predict
 from silicast.scenario.road import FIELDS, TASKS
 from silicast.scenario.run import reply_to
 
