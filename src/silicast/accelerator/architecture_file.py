@@ -287,7 +287,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         ) from None  # fmt: skip
     architecture = Architecture(
         name=content.name,
-        nodes=tuple(_node(level) for level in content.level),
+        nodes=_nodes(content, file),
         compute=Compute(
             content.compute.name, content.compute.per_cycle, content.compute.energy_pj,
             content.compute.leak_pj, content.compute.area_um2, content.compute.on_zero,
@@ -307,6 +307,13 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 
+def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
+    try:
+        return tuple(_node(level) for level in content.level)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+
+
 def _node(level: LevelTable) -> Node:
     if level.mesh:
         return FanOut(
@@ -320,7 +327,7 @@ def _node(level: LevelTable) -> Node:
         )
     words = level.capacity_words
     if level.capacity_kib is not None:
-        words = level.capacity_kib * 1024 * 8 / level.word_bits
+        words = level.capacity_kib * 1024 * 8 / max(level.word_bits, 1)  # 0 is refused later
     energy = level.energy_pj
     return Memory(
         name=level.name, capacity_words=words, word_bits=level.word_bits,

@@ -109,11 +109,22 @@ def _check_units(content: ArchitectureFile, file: str) -> None:
                 f"expected more than 0, found {table.per_cycle:g}",
                 field=f"compute.formats.{name}.per_cycle", file=file,
             )  # fmt: skip
-    vector = content.vector
-    if vector is not None and not (0 < vector.per_cycle < math.inf):
-        raise SilicastError(
-            f"expected more than 0, found {vector.per_cycle:g}", field="vector.per_cycle", file=file
-        )
+    vector, system = content.vector, content.system
+    positive = {
+        "vector.per_cycle": vector.per_cycle if vector else None,
+        "vector.special_per_cycle": vector.special_per_cycle if vector else None,
+        "system.power_w": system.power_w, "system.devices_per_node": system.devices_per_node,
+        **{f"system.links.{n}.bandwidth_gb_per_s": x.bandwidth_gb_per_s
+           for n, x in system.links.items()},
+    }  # fmt: skip
+    for field, value in positive.items():
+        if value is not None and not 0 < value < math.inf:
+            raise SilicastError(f"expected more than 0, found {value:g}", field=field, file=file)
+    for field, value in (("launch_us", system.launch_us), ("idle_w", system.idle_w)):
+        if value is not None and not 0 <= value < math.inf:
+            raise SilicastError(
+                f"expected 0 or more, found {value:g}", field=f"system.{field}", file=file
+            )
 
 
 def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:

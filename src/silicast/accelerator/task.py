@@ -66,27 +66,33 @@ def task_of(
             "an architecture file has no problem in it", field="op",
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
-    return task_on(find_design(design), einsum_of(op, sizes), densities)
+    file = design if design.endswith(".toml") else ""
+    return task_on(find_design(design), einsum_of(op, sizes), densities, file)
 
 
-def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = ()) -> Task:
+def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
     """A task of an einsum on a design: with its densities, and as its policy prefers.
 
     Args:
         densities: words like ``Weights=0.4``; they go before those of the design.
+        file: of the design, for messages.
 
     Raises:
         SilicastError: a tensor that is not there, or a policy that makes no sense.
     """
-    einsum = with_densities(einsum, chosen.content.density, densities)
-    _check_tensors(chosen.architecture, einsum)
+    try:
+        einsum = with_densities(einsum, chosen.content.density)
+        _check_tensors(chosen.architecture, einsum)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    einsum = with_densities(einsum, {}, densities)
     wished = chosen.content.policy
     for dim, numbers in wished.round_up.items():
         if any(number < 1 for number in numbers):
             raise SilicastError(
                 f"expected numbers of at least 1, found {min(numbers)}",
-                field=f"policy.round_up.{dim}",
-            )
+                field=f"policy.round_up.{dim}", file=file,
+            )  # fmt: skip
     policy = Policy(wished.objective, wished.first, wished.round_up)
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 
@@ -128,6 +134,8 @@ def with_densities(
             )  # fmt: skip
         einsum.tensor(name)
         given[name] = value
+    if not given:
+        return einsum
     return einsum.with_densities(
         {
             name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from silicast.app import status
 from silicast.app.commands.design_files import compare, import_, map_layers
@@ -100,6 +101,36 @@ def explain(
         write_json(mapping_data(nest, cost))
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
+    return status.ANSWERED
+
+
+@design.command(name="compile")
+def compile_(
+    chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    batch: list[int] | None = None, input_len: int = 1024, output_len: int = 128,
+    dtype: str | None = None, tp: int = 1, effort: int = 200_000,
+) -> int:  # fmt: skip
+    """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
+    --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.
+
+    Args:
+        chip: design of the catalog, or an architecture file.
+        model: as of `silicast infer`, or an op-graph file.
+        output: file to write.
+        batch: sequences of a static batch, several times for several; left out, 1, 8 and 64.
+        input_len: tokens of each prompt.
+        output_len: tokens generated.
+        dtype: format of the matrix products; left out, the checkpoint's.
+        tp: tensor-parallel degree.
+        effort: partial mappings to try for each size.
+    """
+    from silicast.scenario.design_compiling import compile_design
+
+    found = compile_design(
+        chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
+        output_len=output_len, dtype=dtype, tp=tp, effort=effort,
+    )  # fmt: skip
+    show(f"{output}: {found} mappings")
     return status.ANSWERED
 
 
