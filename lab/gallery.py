@@ -188,8 +188,8 @@ PROGRAMS = (
     Program("gnn", "A graph network",
             "GraphSAGE over all 169,343 nodes and 1,166,243 edges of ogbn-arxiv.", _own(_gnn)),
     Program("lstm", "An LSTM",
-            "Two layers of 1,024, 64 sequences of 100 steps; each step counts as a product of its "
-            "own, where cuDNN may run several in one kernel.", _own(_lstm)),
+            "Two layers of 1,024, 64 sequences of 100 steps, a call a layer; each step counts as a "
+            "product of its own, where cuDNN may run several in one kernel.", _own(_lstm)),
 )  # fmt: skip
 
 

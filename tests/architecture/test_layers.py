@@ -26,6 +26,7 @@ OPTIONAL = {
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
+    "gymnasium": {"exploration"},
     # A user's own packages, whose models are read by name: no extra installs them.
     "diffusers": {"workload"},
     "huggingface_hub": {"workload"},
@@ -76,7 +77,7 @@ def test_the_base_install_answers_without_the_extras() -> None:
 
     blocked = (
         "pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas", "torch",
-        "onnx", "timm", "torchvision", "transformers", "diffusers", "huggingface_hub",
+        "onnx", "gymnasium", "timm", "torchvision", "transformers", "diffusers", "huggingface_hub",
     )  # fmt: skip
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"

@@ -24,20 +24,29 @@ class Bounds:
     def least(self, states: States, slot: int) -> tuple[F64, F64]:
         """Energy and cycles that no completion of the states decided down to ``slot`` is below."""
         cycles = self.least_cycles(states, slot)
-        if self.facts.objective == "latency":
-            return np.zeros(len(states)), cycles
         energy = states.booked + self.least_outside(states, slot)
-        if self.facts.arch.idle_leaks and not slot:
-            energy = energy + cycles * self.facts.idle_leak
+        if self.facts.cycle_pj and not slot:
+            energy = energy + cycles * self.facts.cycle_pj
         return energy, cycles
 
     def least_cycles(self, states: States, slot: int) -> F64:
         """Cycles of the units."""
-        left = np.prod(self.facts.extents / states.tile, axis=0)
-        cycles = states.steps * np.maximum(1.0, left / self.facts.outside(slot))
-        least = np.maximum(cycles, self.facts.points / self.facts.arch.units)
-        found: F64 = np.ceil(least / self.facts.arch.compute.per_cycle)
-        return found
+        return self.cycles_of(states.steps, self.facts.extents / states.tile, slot)
+
+    def instances(self, left: F64, slot: int) -> F64:
+        """Instances that fan-outs outside ``slot`` can use at most, with ``left`` by dimension."""
+        most: F64 = np.ones(left.shape[1])
+        for s in range(slot):
+            if self.facts.slots[s].is_spatial and self.facts.limit(s) > 1:
+                dims = sorted(self.outside.tiles.active(s))
+                most = most * np.minimum(self.facts.limit(s), np.prod(left[dims], axis=0))
+        return most
+
+    def cycles_of(self, steps: F64, left: F64, slot: int) -> F64:
+        """Cycles of so many iterations in time, with ``left`` by dimension outside of ``slot``."""
+        outside = np.prod(left, axis=0) / self.instances(left, slot)
+        found: F64 = steps * np.maximum(1.0, outside) / self.facts.arch.compute.per_cycle
+        return np.ceil(found) if self.facts.objective == "edp" else found
 
     def least_outside(self, states: States, slot: int) -> F64:
         """Energy that is not booked yet, less what first visits save."""
@@ -59,22 +68,21 @@ class Bounds:
         left = self.facts.extents / states.tile
         out = self.facts.output
         again = np.prod(np.where(self.facts.moves[out], 1.0, left), axis=0)
-        copies = np.minimum(self.outside.copies(slot), again)
-        energy: F64 = states.booked - (states.credit - self.outside.credit(slot)) * copies
+        copies = np.minimum(self.outside.tiles.copies(slot), again)
+        energy: F64 = states.booked - (states.credit - self.outside.tiles.credit(slot)) * copies
         energy = energy + self.pending(states, slot, left) + self.unshared(states, slot)
-        if self.facts.arch.idle_leaks:
-            energy = energy + self.least_cycles(states, slot) * self.facts.idle_leak
+        if self.facts.cycle_pj:
+            energy = energy + self.least_cycles(states, slot) * self.facts.cycle_pj
         return energy
 
     def unshared(self, states: States, slot: int) -> F64 | float:
         """Reads by the units, above what they cost if clusters were full, for too few units."""
-        if not self.outside.wide_reads:
+        if not self.outside.tiles.wide_reads:
             return 0.0
         inside = np.prod(states.tile, axis=0) / states.steps
-        left = np.prod(self.facts.extents / states.tile, axis=0)
-        most = inside * np.minimum(self.facts.outside(slot), left)
+        most = inside * self.instances(self.facts.extents / states.tile, slot)
         total: F64 = np.zeros(len(states))
-        for instances, cluster, energy in self.outside.wide_reads:
+        for instances, cluster, energy in self.outside.tiles.wide_reads:
             working = np.minimum(most, instances)
             total = total + energy * (np.minimum(cluster, instances / working) - 1.0)
         return total
@@ -87,8 +95,8 @@ class Bounds:
             waiting = np.where(states.open[t], 0.0, states.passes[t])
             if waiting.any():
                 still = np.prod(np.where(self.facts.moves[t], 1.0, left), axis=0)
-                room = outside.room(slot, t)
-                if not outside.overlapping(slot, t):
+                room = outside.tiles.room(slot, t)
+                if not outside.tiles.overlapping(slot, t):
                     room = np.minimum(room, still)
                 energy = energy + waiting * self.facts.pass_pj(t, slot - 1) / room
         return energy
@@ -102,7 +110,14 @@ class Bounds:
             for t in mask:
                 found = found + edges.rest[t]
             return found[:, 0]
-        return self.outside.ahead(slot, mask, cells, edges)
+        found = self.outside.ahead(slot, mask, cells, edges)
+        return found - self.time(slot, cells)
+
+    def time(self, slot: int, cells: Rows) -> F64 | float:
+        """Price of time that the tables count again, of what :meth:`sure` does."""
+        if not self.facts.cycle_pj:
+            return 0.0
+        return cells.pick(self.outside.tiles.whole_time(slot), HERE)[:, 0]
 
     def edges(
         self, states: States, slot: int, mask: frozenset[int], cells: Rows, left: F64
@@ -112,13 +127,13 @@ class Bounds:
         close, rest, overlap = {}, {}, {}
         for t in mask:
             fill, pass_, room = (
-                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.room(slot, t),
+                facts.fill_pj(t, slot - 1), facts.pass_pj(t, slot - 1), outside.tiles.room(slot, t),
             )  # fmt: skip
             fills, passes, waiting = states.fills[t], states.passes[t], states.waiting[t]
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
-            known = cells.pick(outside.every_word(t), HERE)[:, 0]
+            known = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
             rest[t] = share * (
                 waiting + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)

@@ -8,6 +8,8 @@ from typing import final
 
 import numpy as np
 
+from silicast.accelerator._lattice import divisors_of
+from silicast.accelerator._prices import Prices
 from silicast.accelerator._states import Flags
 from silicast.accelerator.architecture import Architecture, FanOut
 from silicast.accelerator.constraints import Constraints
@@ -29,9 +31,14 @@ class Facts:
         rules: Constraints,
         keep: Keep,
         objective: Objective,
+        prices: Prices | None = None,
+        cycle_pj: float = 0.0,
     ) -> None:
         self.einsum = einsum
         self.arch = architecture
+        self.prices = prices
+        self.cycle_pj = cycle_pj + (self.idle_leak if architecture.idle_leaks else 0.0)
+        """Energy that a cycle costs, whatever is done in it."""
         self.keep = keep
         self.objective = objective
         self.slots = architecture.slots
@@ -90,13 +97,21 @@ class Facts:
                 found.append([False] * len(self.tensors))
         return found
 
+    @cache  # noqa: B019
     def limit(self, slot: int) -> float:
-        """Most instances that a rule lets an axis of a fan-out use."""
-        rule = self.rules[slot]
-        most = 1.0
-        for dim, size in self.einsum.bounds.items():
-            most *= min(rule.fixed.get(dim, size), rule.most.get(dim, size), size)
-        return min(self.slots[slot].limit, most)
+        """Most instances that loops over divisors can use of an axis, under its rule."""
+        used = {1}
+        for d, size in enumerate(self.einsum.bounds.values()):
+            factors = {
+                int(factor) for whole in divisors_of(size) for factor in self.choices(
+                    slot, d, int(whole)
+                )
+            }  # fmt: skip
+            used |= {
+                before * factor for before in used for factor in factors
+                if before * factor <= self.slots[slot].limit
+            }  # fmt: skip
+        return float(max(used))
 
     @cache  # noqa: B019 - one search object lives as long as its answer is looked for
     def room(self, slot: int, t: int) -> float:
@@ -118,18 +133,20 @@ class Facts:
     def fill_pj(self, t: int, slot: int) -> float:
         """Energy of a word that comes into the child; none at the compute units."""
         child = self.child_slot(t, slot)
-        return 0.0 if child == len(self.slots) else self.word_pj(child, "fill_pj")
+        return 0.0 if child == len(self.slots) else self.word_pj(child, "fill_pj", t)
 
     @cache  # noqa: B019
     def pass_pj(self, t: int, slot: int) -> float:
         """Energy of a word that crosses the parent's edge downwards, or for outputs upwards."""
         parent = self.parent_slot(t, slot)
         if self.tensors[t].is_output:
-            return self.word_pj(parent, "update_pj") + self.word_pj(parent, "read_pj")
-        return self.word_pj(parent, "read_pj")
+            return self.word_pj(parent, "update_pj", t) + self.word_pj(parent, "read_pj", t)
+        return self.word_pj(parent, "read_pj", t)
 
-    def word_pj(self, slot: int, action: str) -> float:
-        """Energy of a word at the memory of a slot, at least."""
+    def word_pj(self, slot: int, action: str, t: int) -> float:
+        """Energy, or price, of a word of a tensor at the memory of a slot, at least."""
+        if self.prices is not None:
+            return self.prices.word(self.level_at[slot], action, self.tensors[t].name)
         memory = self.arch.memories[self.level_at[slot]]
         # A cluster's instances share an access at best.
         energy = getattr(memory, action)
@@ -150,7 +167,10 @@ class Facts:
 
     def credit_pj(self, slot: int, action: str) -> float:
         """Energy of a word that first visits save, at most."""
-        return self.word_pj(slot, action) * self.arch.memories[self.level_at[slot]].cluster
+        return (
+            self.word_pj(slot, action, self.output)
+            * self.arch.memories[self.level_at[slot]].cluster
+        )
 
     @cache  # noqa: B019
     def orders(self, slot: int) -> tuple[Order, ...]:
@@ -172,7 +192,7 @@ class Facts:
         elif fixed is not None:
             wanted = [min(fixed, self.einsum.bounds[dim])]
         else:
-            wanted = [f for f in range(1, left + 1) if left % f == 0]
+            wanted = divisors_of(left).tolist()
         if slot == 0 and fixed is not None and min(fixed, self.einsum.bounds[dim]) != left:
             wanted = []
         limit = min(most, self.slots[slot].limit)
@@ -248,9 +268,7 @@ class Facts:
 
     def objective_of(self, energy: F64, cycles: F64) -> F64:
         """What is made small."""
-        if self.objective == "energy":
-            return energy
-        return cycles if self.objective == "latency" else energy * cycles
+        return energy * cycles if self.objective == "edp" else energy
 
     @cached_property
     def idle_leak(self) -> float:

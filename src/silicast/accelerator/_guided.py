@@ -28,7 +28,7 @@ class Choices:
         rows: partial mappings that they extend, (n,).
         factors: loop bounds, (dims, n).
         order: number of the slot's order, (n,).
-        lost: no loops that were left out lead below it; an energy.
+        lost: no loops that were left out lead below it.
     """
 
     rows: I64
@@ -41,7 +41,8 @@ class Choices:
 class _Pool:
     """Partial choices; the best of them are kept."""
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, ranking: _Ranking, keep: int) -> None:
+        self.ranking = ranking
         self.keep = keep
         self.rows: list[I64] = []
         self.places: list[I64] = []
@@ -65,21 +66,67 @@ class _Pool:
         places = np.concatenate(self.places, axis=1)
         option = np.concatenate(self.option)
         self.rows, self.places, self.values, self.option = [], [], [], []
-        if len(rows) > self.keep:
-            order = np.argsort(values, kind="stable")
-            self.lost = min(self.lost, float(values[order[self.keep]]))
+        rank = self.ranking(rows, places, values)
+        chosen = np.flatnonzero(rank < self.ranking.known)
+        if len(chosen) > self.keep:
+            order = chosen[np.argsort(rank[chosen], kind="stable")]
+            self.lost = min(self.lost, float(rank[order[self.keep]]))
             chosen = order[: self.keep]
-            rows, values, option = rows[chosen], values[chosen], option[chosen]
-            places = places[:, chosen]
-        return rows, places, values, option
+        return rows[chosen], places[:, chosen], values[chosen], option[chosen]
 
 
-def promising(bounds: Bounds, states: States, slot: int, most: F64, keep: int) -> Choices:
-    """Loops of the memory of ``slot`` that may lead to energies below ``most``.
+@final
+class _Ranking:
+    """The objective of partial choices at least: their energy, and the time that loops take."""
+
+    def __init__(self, bounds: Bounds, states: States, slot: int, known: float) -> None:
+        self.bounds = bounds
+        self.known = known
+        self.slot = slot
+        self.tiles = np.prod(states.tile, axis=0)
+        self.steps = states.steps
+        self.cycles = bounds.least_cycles(states, slot + 1)
+        facts = bounds.facts
+        self.counted: F64 | None = None
+        if facts.cycle_pj:
+            lattice = bounds.outside.lattice
+            flat = lattice.strides @ lattice.places(states.tile)
+            self.counted = bounds.outside.tiles.whole_time(slot + 1).ravel()[flat]
+        self.has_time = facts.objective == "edp" or facts.cycle_pj > 0
+
+    @property
+    def most(self) -> F64:
+        """Energy that a choice must be below for each partial mapping that it extends."""
+        if self.bounds.facts.objective == "edp":
+            return self.known / self.cycles
+        return np.full(len(self.cycles), self.known)
+
+    def __call__(self, rows: I64, places: I64, energy: F64) -> F64:
+        """Objectives of choices, (n,), (dims, n), (n,)."""
+        if not self.has_time:
+            return energy
+        facts = self.bounds.facts
+        tiles = np.ones(places.shape)
+        for d, some in enumerate(self.bounds.outside.lattice.divisors):
+            tiles[d] = some[places[d]]
+        turns = np.prod(tiles, axis=0) / self.tiles[rows]
+        cycles = self.bounds.cycles_of(self.steps[rows] * turns, facts.extents / tiles, self.slot)
+        if self.counted is None:
+            return energy * np.maximum(cycles, self.cycles[rows])
+        outside, strides = self.bounds.outside, self.bounds.outside.lattice.strides
+        counted = outside.tiles.whole_time(self.slot).ravel()[strides @ places] - self.counted[rows]
+        more = (cycles - self.cycles[rows]) * facts.cycle_pj
+        energy = energy + np.maximum(0.0, more - counted)
+        if facts.objective == "edp":
+            return energy * np.maximum(cycles, self.cycles[rows])
+        return energy
+
+
+def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int) -> Choices:
+    """Loops of the memory of ``slot`` that may lead to objectives below ``known``.
 
     Args:
         states: decided down to ``slot + 1``.
-        most: energy that a completion must be below, (n,).
         keep: loops that are kept, at most.
     """
     lattice = bounds.outside.lattice
@@ -87,9 +134,12 @@ def promising(bounds: Bounds, states: States, slot: int, most: F64, keep: int) -
     left = bounds.facts.extents / states.tile
     sure = bounds.sure(states, slot + 1)
     options: list[Option] = []
-    pool = _Pool(keep)
+    ranking = _Ranking(bounds, states, slot, known)
+    most = ranking.most
+    pool = _Pool(ranking, keep)
     for mask, rows in bounds.masks(states):
         cells = Rows(lattice, places[:, rows])
+        sure[rows] -= bounds.time(slot + 1, cells)
         edges = bounds.edges(states.take(rows), slot + 1, mask, cells, left[:, rows])
         room = (most - sure)[rows, None]
         for option in bounds.outside.options(slot, mask, edges):
@@ -103,7 +153,7 @@ def promising(bounds: Bounds, states: States, slot: int, most: F64, keep: int) -
                     np.full(len(row), len(options)),
                 )  # fmt: skip
             options.append(option)
-    done = _Pool(keep)
+    done = _Pool(ranking, keep)
     rows, to, values, numbers = pool.best()
     for number in np.unique(numbers):
         mine = np.flatnonzero(numbers == number)
@@ -125,9 +175,9 @@ def _finish(
     lattice = outside.lattice
     decided = frozenset(option.group.dims)
     left = [] if option.is_whole else sorted(
-        outside.active(slot) - decided, key=lambda d: lattice.shape[d]
+        outside.tiles.active(slot) - decided, key=lambda d: lattice.shape[d]
     )  # fmt: skip
-    pool = _Pool(done.keep)
+    pool = _Pool(done.ranking, done.keep)
     for d in left:
         flat = lattice.strides @ to
         sure = values - outside.reduced(slot, option.stay, decided).ravel()[flat]
@@ -135,7 +185,7 @@ def _finish(
         ways = np.arange(lattice.shape[d])
         there = flat[:, None] + lattice.strides[d] * (ways - to[d][:, None])
         value = sure[:, None] + outside.reduced(slot, option.stay, decided).ravel()[there]
-        allowed = outside.targets(slot, d)[to[d]]
+        allowed = outside.tiles.targets(slot, d)[to[d]]
         row, way = np.nonzero(allowed & (value < most[rows, None]))
         to = to[:, row]
         to[d] = way

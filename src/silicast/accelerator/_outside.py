@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import final
 
 import numpy as np
@@ -31,7 +31,7 @@ from silicast.accelerator._cells import (
     Target,
 )
 from silicast.accelerator._facts import Facts
-from silicast.accelerator._lattice import Lattice
+from silicast.accelerator._tiles import Tiles
 from silicast.core.numerics import F64
 
 
@@ -41,204 +41,13 @@ class Outside:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.lattice = Lattice(facts.einsum.dims, tuple(facts.einsum.bounds.values()))
-        self.dims = range(len(facts.einsum.dims))
-        self.free = [
-            frozenset(d for d in self.dims if not facts.moves[t][d, 0])
-            for t in range(len(facts.tensors))
-        ]
-        """Dimensions that do not index each tensor."""
+        self.tiles = Tiles(facts)
+        self.lattice = self.tiles.lattice
+        self.dims = self.tiles.dims
+        self.free = self.tiles.free
         self.ways: dict[
             tuple[int, tuple[int, ...], tuple[int, ...]], list[tuple[Target, dict[int, F64], F64]]
         ] = {}
-
-    # What a place allows.
-
-    @cache  # noqa: B019 - lives as long as its search
-    def targets(self, slot: int, d: int) -> F64:
-        """Whether a slot's loop may turn the i-th divisor into the j-th, (n, n)."""
-        some = self.lattice.divisors[d]
-        found = np.zeros((len(some), len(some)), dtype=bool)
-        for i, extent in enumerate(some):
-            for factor in self.facts.choices(slot, d, int(some[-1] // extent)):
-                found[i, np.searchsorted(some, extent * factor)] = True
-        return found
-
-    @cache  # noqa: B019
-    def active(self, slot: int) -> frozenset[int]:
-        """Dimensions that a slot can loop over."""
-        return frozenset(
-            d for d in self.dims
-            if len(self.lattice.divisors[d]) > 1
-            and (self.targets(slot, d) & ~np.eye(len(self.lattice.divisors[d]), dtype=bool)).any()
-        )  # fmt: skip
-
-    @cache  # noqa: B019
-    def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
-        """Extents of a dimension that tiles at the top of a slot can have."""
-        some = self.lattice.divisors[d]
-        if slot == len(self.facts.slots):
-            return (True, *(False for _ in some[1:]))
-        before = np.array(self.reachable(slot + 1, d))
-        found = (self.targets(slot, d) & before[:, None]).any(axis=0)
-        level = self.facts.level_at.get(slot)
-        if level is not None:
-            tiles = np.ones((len(self.dims), len(some)))
-            tiles[d] = some
-            needed = np.zeros(len(some))
-            for t, tensor in enumerate(self.facts.tensors):
-                if level in self.facts.kept[t]:
-                    needed = needed + self.facts.volume(tensor, tiles)
-            found &= needed <= self.facts.arch.memories[level].usable_words
-        return tuple(bool(can) for can in found)
-
-    @cache  # noqa: B019
-    def corner(self, slot: int) -> Grid:
-        """The part of the grid that holds all tiles that can be at the top of a slot."""
-        ends = []
-        for d in self.dims:
-            places = np.flatnonzero(self.reachable(slot, d))
-            ends.append(int(places[-1]) + 1 if len(places) else 1)
-        return Grid(self.lattice, tuple(ends))
-
-    @cache  # noqa: B019
-    def reach(self, slot: int, t: int) -> float:
-        """Most by which one axis of a fan-out can divide what a tensor's instances share."""
-        node = self.facts.slots[slot].node
-        inside = frozenset().union(*(
-            self.active(s) for s, place in enumerate(self.facts.slots)
-            if place.node == node
-        ))  # fmt: skip
-        apart = set(self.free[t])
-        for rank in self.facts.tensors[t].windows:
-            both = {self.facts.index[dim] for dim, _ in rank} & inside
-            apart |= both if len(both) > 1 else set()
-        most = 1.0
-        for d in apart & self.active(slot):
-            ratios = 1.0 / self.lattice.ratio[d][self.targets(slot, d)]
-            most *= float(ratios.max(initial=1.0))
-        return min(most, self.facts.slots[slot].limit)
-
-    @cache  # noqa: B019
-    def room(self, slot: int, t: int) -> float:
-        """As :meth:`Facts.room`, of the dimensions that can be shared."""
-        if slot == 0:
-            return 1.0
-        parent = self.facts.parent_slot(t, slot - 1)
-        return math.prod(
-            self.reach(s, t) for s in range(parent + 1, slot)
-            if self.facts.slots[s].is_spatial and self.facts.sharing[s][t]
-        )  # fmt: skip
-
-    def overlapping(self, slot: int, t: int) -> bool:
-        """Whether windows of instances of fan-outs outside may overlap as whole tiles do."""
-        if slot == 0:
-            return False
-        parent = self.facts.parent_slot(t, slot - 1)
-        return any(
-            self.reach(s, t) > self._plain_reach(s, t) for s in range(parent + 1, slot)
-            if self.facts.slots[s].is_spatial
-        )  # fmt: skip
-
-    def _plain_reach(self, slot: int, t: int) -> float:
-        most = 1.0
-        for d in self.free[t] & self.active(slot):
-            ratios = 1.0 / self.lattice.ratio[d][self.targets(slot, d)]
-            most *= float(ratios.max(initial=1.0))
-        return min(most, self.facts.slots[slot].limit)
-
-    @cache  # noqa: B019
-    def copies(self, slot: int) -> float:
-        """Instances outside a slot that can meet the same outputs, at most."""
-        return math.prod(
-            self.reach(s, self.facts.output) for s in range(slot) if self.facts.slots[s].is_spatial
-        )
-
-    @cache  # noqa: B019
-    def credit(self, slot: int) -> float:
-        """Energy that first visits save at the memories from a slot inwards, of one copy."""
-        total = 0.0
-        t = self.facts.output
-        for level in self.facts.kept[t]:
-            place = self.facts.arch.memory_slots[level]
-            if place >= slot:
-                total += self.facts.credit_pj(place, "read_pj")
-                total += self.facts.credit_pj(place, "fill_pj") if place else 0.0
-        return total * self.facts.sizes[t]
-
-    @cached_property
-    def wide_reads(self) -> list[tuple[float, float, float]]:
-        """Reads by the units at memories whose clusters share them.
-
-        Returns:
-            instances, those of a cluster, and the energy of all reads if clusters are full.
-        """
-        found = []
-        end = len(self.facts.slots)
-        for t in range(len(self.facts.tensors)):
-            parent = self.facts.parent_slot(t, end - 1)
-            level = self.facts.level_at[parent]
-            memory = self.facts.arch.memories[level]
-            shared = any(self.facts.sharing[s][t] for s in range(parent + 1, end))
-            if memory.cluster > 1 and t != self.facts.output and not shared:
-                energy = self.facts.points * self.facts.word_pj(parent, "read_pj")
-                found.append(
-                    (float(self.facts.arch.instances[level]), float(memory.cluster), energy)
-                )
-        return found
-
-    # Over the grid.
-
-    @cache  # noqa: B019
-    def turns(self) -> F64:
-        """Visits of each tile."""
-        found = np.ones((1,) * len(self.dims))
-        for left in self.lattice.left:
-            found = found * left
-        return found
-
-    @cache  # noqa: B019
-    def words(self, t: int) -> F64:
-        """Words of a tensor if every visit of a tile brings it anew."""
-        return self.turns() * self.lattice.volume(self.facts.tensors[t])
-
-    @cache  # noqa: B019
-    def every_word(self, t: int) -> F64:
-        """As :meth:`words`, of the grid's full shape."""
-        return np.ascontiguousarray(np.broadcast_to(self.words(t), self.lattice.shape))
-
-    @cache  # noqa: B019
-    def still(self, t: int) -> F64:
-        """Visits of a tile that need not move a tensor."""
-        found = np.ones((1,) * len(self.dims))
-        for d in self.free[t]:
-            found = found * self.lattice.left[d]
-        return found
-
-    @cache  # noqa: B019
-    def fits(self, slot: int) -> F64:
-        """0 where a tile fits the memory of a slot, else infinite."""
-        level = self.facts.level_at[slot]
-        memory = self.facts.arch.memories[level]
-        if memory.capacity_words is None:
-            return np.zeros((1,) * len(self.dims))
-        needed = np.zeros((1,) * len(self.dims))
-        for t, kept in enumerate(self.facts.kept):
-            if level in kept:
-                needed = needed + self.lattice.volume(self.facts.tensors[t])
-        return np.where(needed <= memory.usable_words, 0.0, np.inf)
-
-    def leak(self, slot: int) -> float:
-        """Energy that the working instances of a memory leak at least."""
-        if self.facts.arch.idle_leaks:
-            return 0.0
-        memory = self.facts.arch.memories[self.facts.level_at[slot]]
-        inside = math.prod(
-            self.facts.limit(s) for s in range(slot, len(self.facts.slots))
-            if self.facts.slots[s].is_spatial
-        )  # fmt: skip
-        per_cycle = self.facts.arch.compute.per_cycle
-        return (memory.leak_pj_per_cycle or 0.0) / per_cycle * self.facts.points / inside
 
     # Tables.
 
@@ -247,23 +56,25 @@ class Outside:
         """Least that the slots outside ``slot`` add, by the tile at its top."""
         if slot == 0:
             found = np.full(self.lattice.shape, np.inf)
-            found.ravel()[-1] = -self.credit(0)
+            found.ravel()[-1] = -self.tiles.credit(0)
             return found
         outer = slot - 1
         if self.facts.slots[outer].is_spatial:
             return self._in_space(slot, mask, rides)
         close, overlap, riding = {}, {}, dict(rides)
-        grid = self.corner(slot)
+        grid = self.tiles.corner(slot)
         for t in mask:
-            close[t] = grid.cut(self.words(t)) * (
-                self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer) / self.room(slot, t)
+            close[t] = grid.cut(self.tiles.words(t)) * (
+                self.facts.fill_pj(t, outer)
+                + self.facts.pass_pj(t, outer) / self.tiles.room(slot, t)
                 + riding.get(t, 0.0)
             )  # fmt: skip
             for d, kept in self.overlaps(t, None, self.lattice.extent):
                 overlap[t, d] = grid.cut(kept)
         rest = {t: np.zeros((1,) * len(self.dims)) for t in mask}
         found = np.full(self.lattice.shape, np.inf)
-        found[grid.corner] = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        ahead = self.ahead(slot, mask, grid, Edges(close, rest, overlap), rides)
+        found[grid.corner] = ahead - Places({}, grid.ends)(self.tiles.time(slot))
         return found
 
     def share(self, t: int, words: F64, still: F64) -> F64:
@@ -292,16 +103,17 @@ class Outside:
         table = self.table(outer, mask, rides)
         out = self.facts.output
         found = np.full(self.lattice.shape, np.inf)
-        dims = sorted(self.active(outer))
+        dims = sorted(self.tiles.active(outer))
         limit = self.facts.slots[outer].limit
-        copies = np.minimum(self.copies(outer), self.still(out))
+        copies = np.minimum(self.tiles.copies(outer), self.tiles.still(out))
         extra = {t: self._extra(outer, t, dict(rides).get(t, 0.0)) for t in mask}
         closed = {
             t: self._passing(slot, t) for t in range(len(self.free))
-            if t not in mask and self.room(slot, t) > 1 and not self.overlapping(slot, t)
+            if t not in mask and self.tiles.room(slot, t) > 1
+            and not self.tiles.overlapping(slot, t)
         }  # fmt: skip
         for steps in self._steps(outer, dims, limit):
-            inner, above = self._shifted(steps, self.corner(slot).ends)
+            inner, above = self._shifted(steps, self.tiles.corner(slot).ends)
             cost = above(table)
             for t in mask:
                 words, per_word = extra[t]
@@ -315,9 +127,12 @@ class Outside:
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 shared = shared if self.facts.sharing[outer][t] else 1
                 cost = cost + inner(least) * (above(after) / shared - inner(before))
+            if self.facts.cycle_pj:
+                emptier = self.facts.limit(outer) / math.prod(steps.values())
+                cost = cost + above(self.tiles.time(outer)) * emptier - inner(self.tiles.time(slot))
             again = math.prod(step for d, step in steps.items() if d in self.free[out])
             if again > 1:
-                cost = cost - self.credit(slot) * (again - 1.0) * above(copies)
+                cost = cost - self.tiles.credit(slot) * (again - 1.0) * above(copies)
             inner.lower(found, cost)
         return found
 
@@ -328,33 +143,34 @@ class Outside:
             least energy of the words that pass, and what share of it is left at best, as it is
             inside and outside of the next fan-out's axis.
         """
-        words = self.words(t)
+        words = self.tiles.words(t)
         if self.facts.child_slot(t, slot - 1) == len(self.facts.slots):
             inside = math.prod(
-                self.reach(s, t) for s in range(slot, len(self.facts.slots))
+                self.tiles.reach(s, t) for s in range(slot, len(self.facts.slots))
                 if self.facts.slots[s].is_spatial and self.facts.sharing[s][t]
             )  # fmt: skip
             words = np.maximum(words, self.facts.points / inside)
         shares = [
-            1.0 / np.minimum(self.room(place, t), self.still(t)) for place in (slot, slot - 1)
+            1.0 / np.minimum(self.tiles.room(place, t), self.tiles.still(t))
+            for place in (slot, slot - 1)
         ]  # fmt: skip
         energy = words * self.facts.pass_pj(t, slot - 1)
         return energy, shares[0], shares[1]
 
     def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64]:
         """Words that the table outside counts, and what each beyond them costs at least."""
-        words = self.words(t)
-        share = self.share(t, words, self.still(t))
+        words = self.tiles.words(t)
+        share = self.share(t, words, self.tiles.still(t))
         energy = self.facts.fill_pj(t, slot) + ride
         if not self.facts.sharing[slot][t]:
-            energy += self.facts.pass_pj(t, slot) / self.room(slot, t)
+            energy += self.facts.pass_pj(t, slot) / self.tiles.room(slot, t)
         return words, share * energy
 
     def _steps(self, slot: int, dims: list[int], limit: float) -> Iterator[dict[int, int]]:
         """Loop bounds of one axis, without those of one."""
         choices = []
         for d in dims:
-            ratios = 1.0 / self.lattice.ratio[d][self.targets(slot, d)]
+            ratios = 1.0 / self.lattice.ratio[d][self.tiles.targets(slot, d)]
             choices.append(sorted({round(float(r)) for r in ratios}))
 
         def walk(position: int, room: float) -> Iterator[dict[int, int]]:
@@ -386,7 +202,9 @@ class Outside:
         level = self.facts.level_at[slot]
         kept = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
         mask = (after | kept) if slot else frozenset()
-        return self.table(slot, mask, rides if slot else ()) + (self.fits(slot) + self.leak(slot))
+        return self.table(slot, mask, rides if slot else ()) + (
+            self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
+        )  # fmt: skip
 
     @cache  # noqa: B019
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:
@@ -396,7 +214,7 @@ class Outside:
             if d in dims or found.shape[d] == 1:
                 continue
             moved = np.moveaxis(found, d, 0)
-            allowed = self.targets(slot, d)
+            allowed = self.tiles.targets(slot, d)
             result = np.full(moved.shape, np.inf)
             for i in range(moved.shape[0]):
                 choices = np.flatnonzero(allowed[i])
@@ -415,7 +233,7 @@ class Outside:
             for dim, _ in rank
         }  # fmt: skip
         for number, order in enumerate(self.facts.orders(slot)):
-            turning = [d for d in order if d in self.active(slot)]
+            turning = [d for d in order if d in self.tiles.active(slot)]
             stays = []
             longest = 0
             for t in sorted(mask):
@@ -452,7 +270,7 @@ class Outside:
         taken: set[frozenset[int]] = set()
         for size in range(len(mask), 0, -1):
             for some in itertools.combinations(sorted(mask), size):
-                dims = self.active(outer)
+                dims = self.tiles.active(outer)
                 for t in some:
                     dims = dims & self.free[t]
                 if dims not in taken:
@@ -462,7 +280,7 @@ class Outside:
                     yield Option(outer, mask, frozenset(some), group, True, after)
         # A run of neighbours that nothing else interrupts may go on outside.
         for d in sorted({d for _, d in edges.overlap} if outer else ()):
-            if d in self.active(outer) and not any(d in self.free[o] for o in mask):
+            if d in self.tiles.active(outer) and not any(d in self.free[o] for o in mask):
                 yield Option(
                     outer, mask, zero, self._together(outer, mask, frozenset({d}), edges),
                     is_whole=True,
@@ -487,7 +305,7 @@ class Outside:
         starts = tuple(sorted(d for d in dims if any((t, d) in edges.overlap for t in mask)))
         orders = []
         for number, order in enumerate(self.facts.orders(outer)):
-            turning = [d for d in order if d in self.active(outer)]
+            turning = [d for d in order if d in self.tiles.active(outer)]
             if set(turning[: len(dims)]) == dims:
                 orders.append(number)
         every = tuple(range(len(self.facts.orders(outer))))
@@ -512,7 +330,7 @@ class Outside:
                 plain = plain + edges.close[t]
         if option.is_whole:
             table = self.beyond(outer, option.stay, option.rides)
-            for d in self.active(outer) - set(group.dims):
+            for d in self.tiles.active(outer) - set(group.dims):
                 plain = plain + self._standing(outer, d, cells)
         else:
             table = self.reduced(outer, option.stay, frozenset(group.dims))
@@ -562,7 +380,7 @@ class Outside:
 
     @cache  # noqa: B019
     def _barred(self, outer: int, d: int) -> F64:
-        return np.where(self.targets(outer, d), 0.0, np.inf)
+        return np.where(self.tiles.targets(outer, d), 0.0, np.inf)
 
     def _standing(self, outer: int, d: int, cells: Cells) -> F64:
         """Infinite where a slot must loop over a dimension."""

@@ -16,8 +16,8 @@ from silicast.accelerator._facts import Facts
 from silicast.accelerator._guided import promising
 from silicast.accelerator._states import Flags, States, undominated
 from silicast.accelerator.accounting import different
-from silicast.accelerator.architecture import Memory
-from silicast.accelerator.cost import cost, value_of
+from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.cost import Objective, cost, value_of
 from silicast.accelerator.mapping import MappingBatch
 from silicast.core.numerics import F64, I64
 
@@ -50,8 +50,14 @@ class Found:
 class Search:
     """One search; see the module."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(
+        self, facts: Facts, architecture: Architecture, objective: Objective
+    ) -> None:  # fmt: skip
+        """Of complete mappings, ``objective`` on ``architecture`` decides."""
         self.facts = facts
+        self.arch = architecture
+        self.objective = objective
+        self.is_proof = facts.objective == objective
         self.bounds = Bounds(facts)
         self.tried = 0
         """Partial mappings that were tried so far."""
@@ -92,12 +98,6 @@ class Search:
             rows, factors = rows[fits], factors[:, fits]
         return rows, factors
 
-    def _room_for(self, cycles: F64, known: float) -> F64:
-        """Energy below which the objective is below ``known``."""
-        if self.facts.objective == "energy" or known == math.inf:
-            return np.full(len(cycles), known)
-        return known / cycles
-
     def extend(self, states: States, slot: int, known: float, keep: int) -> tuple[States, float]:
         """Ways to decide one more slot that may still be below ``known``.
 
@@ -109,16 +109,7 @@ class Search:
             none = np.zeros(len(rows), dtype=np.int64)
             chosen = replace(states.take(rows), parent=rows, factors=factors, order=none)
             return self._in_space(chosen, slot), math.inf
-        if self.facts.objective == "latency":
-            rows, factors = self._expand(states, slot)
-            order = np.zeros(len(rows), dtype=np.int64)
-            chosen = replace(states.take(rows), parent=rows, factors=factors, order=order)
-            return States.joined(
-                [self._in_time(chosen, slot, n) for n in range(len(self.facts.orders(slot)))]
-            ), math.inf
-        cycles = self.bounds.least_cycles(states, slot + 1)
-        most = self._room_for(cycles, known)
-        found = promising(self.bounds, states, slot, most, keep)
+        found = promising(self.bounds, states, slot, known, keep)
         parts = []
         for number in np.unique(found.order):
             mine = np.flatnonzero(found.order == number)
@@ -129,11 +120,8 @@ class Search:
             )  # fmt: skip
             parts.append(self._in_time(chosen, slot, int(number)))
         if not parts:
-            return states.take(np.zeros(0, dtype=np.int64)), math.inf
-        lost = found.lost
-        if self.facts.objective == "edp" and lost < math.inf:
-            lost = lost * float(cycles.min())
-        return States.joined(parts), lost
+            return states.take(np.zeros(0, dtype=np.int64)), found.lost
+        return States.joined(parts), found.lost
 
     def _in_space(self, states: States, slot: int) -> States:
         factors = states.factors
@@ -307,16 +295,17 @@ class Search:
             the best, its objective, and the least bound of those that were not counted.
         """
         best, batch = math.inf, None
-        for begin in range(0, min(len(order), FINALISTS), CHUNK):
+        for begin in range(0, min(len(order), FINALISTS if self.is_proof else CHUNK), CHUNK):
             rows = order[begin : begin + CHUNK]
-            if values[rows[0]] >= best:
+            if self.is_proof and values[rows[0]] >= best:
                 return batch, best, best
             some = self._trace(history, rows)
-            exact = value_of(cost(self.facts.einsum, self.facts.arch, some), self.facts.objective)
+            exact = value_of(cost(self.facts.einsum, self.arch, some), self.objective)
             first = int(np.argmin(exact))
             if exact[first] < best:
                 best, batch = float(exact[first]), some.take(slice(first, first + 1))
         rest = float(values[order[FINALISTS]]) if len(order) > FINALISTS else math.inf
+        rest = rest if self.is_proof else float(values[order[0]])
         return batch, best, rest
 
     def _advance(
@@ -324,17 +313,16 @@ class Search:
     ) -> tuple[States, float]:  # fmt: skip
         """Decides one slot: the partial mappings kept, and the least bound of those dropped."""
         parts: list[States] = []
-        lost = math.inf
+        values: list[F64] = []
         if self.tried > last:
-            lost = float(self.facts.objective_of(*self.bounds.least(states, slot + 1)).min())
-            return states.take(np.zeros(0, dtype=np.int64)), lost
-        guided = self.facts.objective != "latency" and not self.facts.slots[slot].is_spatial
-        step = width if guided else PARENTS
+            return states.take(np.zeros(0, dtype=np.int64)), self._least(states, slot + 1)
+        lost = math.inf
+        step = PARENTS if self.facts.slots[slot].is_spatial else width
         for begin in range(0, len(states), step):
             rows = np.arange(begin, min(begin + step, len(states)))
             if begin and self.tried > last:
                 late = states.take(np.arange(begin, len(states)))
-                lost = float(self.facts.objective_of(*self.bounds.least(late, slot + 1)).min())
+                lost = min(lost, self._least(late, slot + 1))
                 break
             more, left_out = self.extend(states.take(rows), slot, known, CHOICES * width)
             lost = min(lost, left_out)
@@ -342,34 +330,34 @@ class Search:
             if not len(more):
                 continue
             more = replace(more, parent=rows[more.parent])
-            values = self.facts.objective_of(*self.bounds.least(more, slot))
-            more = more.take(np.flatnonzero(values < known))
-            parts.append(self._thinned(more, slot))
+            value = self.facts.objective_of(*self.bounds.least(more, slot))
+            kept, beaten = self._thinned(more, slot, value, known)
+            lost = min(lost, beaten)
+            parts.append(more.take(kept))
+            values.append(value[kept])
         if not parts:
             return states.take(np.zeros(0, dtype=np.int64)), lost
-        joined = States.joined(parts)
-        joined = self._thinned(joined, slot) if len(parts) > 1 else joined
+        joined, value = States.joined(parts), np.concatenate(values)
+        if len(parts) > 1:
+            kept, beaten = self._thinned(joined, slot, value, known)
+            joined, value, lost = joined.take(kept), value[kept], min(lost, beaten)
         if slot == 0 and self.facts.least_units:
-            joined = joined.take(
-                np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
-            )  # fmt: skip
+            kept = np.flatnonzero(self.facts.points / joined.steps >= self.facts.least_units)
+            joined, value = joined.take(kept), value[kept]
         if len(joined) <= width:
             return joined, lost
-        energy, cycles = self.bounds.least(joined, slot)
-        values = self.facts.objective_of(energy, cycles)
-        order = np.lexsort((energy, values))
-        # Bounds say little of what is still open: half of the places go to those that would cost
-        # least if no undecided loop saved anything.
-        plain = self.facts.objective_of(self._as_it_is(joined, slot), cycles)
-        kept: Flags = np.zeros(len(joined), dtype=bool)
-        kept[order[: width // 2]] = True
-        rest = np.flatnonzero(~kept)
-        kept[rest[np.argsort(plain[rest], kind="stable")[: width - width // 2]]] = True
-        return joined.take(np.flatnonzero(kept)), min(lost, float(values[~kept].min()))
+        # Of those that are as good as far as is known, first what is least if no undecided loop
+        # saves anything.
+        order = np.lexsort((self._as_it_is(joined, slot), value))
+        chosen = np.sort(order[:width])
+        return joined.take(chosen), min(lost, float(value[order[width]]))
+
+    def _least(self, states: States, slot: int) -> float:
+        return float(self.facts.objective_of(*self.bounds.least(states, slot)).min())
 
     def _as_it_is(self, states: States, slot: int) -> F64:
         """Energy of the decided edges if every undecided loop made all tiles come anew."""
-        found = states.booked - states.credit
+        found: F64 = states.booked - states.credit
         for t in range(len(self.facts.tensors)):
             if slot:
                 edge = states.fills[t] * self.facts.fill_pj(t, slot - 1)
@@ -377,21 +365,27 @@ class Search:
                 found = found + edge + states.waiting[t]
         return found
 
-    def _thinned(self, states: States, slot: int) -> States:
-        """Without those that others beat in every respect."""
-        if len(states) < 2:
-            return states
-        key = np.zeros(len(states), dtype=np.int64)
-        for d in range(len(self.facts.einsum.dims)):
-            key = key * int(self.facts.extents[d, 0] + 1) % (1 << 60) + states.tile[d].astype(
-                np.int64
-            )
+    def _thinned(
+        self, states: States, slot: int, values: F64, known: float
+    ) -> tuple[I64, float]:  # fmt: skip
+        """Rows below ``known`` that no other beats in every respect.
+
+        Returns:
+            the rows, and the least objective of those that are beaten in the sum of their prices
+            only, which proves nothing of the busiest of them.
+        """
+        good = np.flatnonzero(values < known)
+        if len(good) < 2:
+            return good, math.inf
+        states = states.take(good)
+        lattice = self.bounds.outside.lattice
+        key: I64 = lattice.strides @ lattice.places(states.tile)
         for t, tensor in enumerate(self.facts.tensors):
             key = key * 2 + states.open[t]
             if tensor.windows:
                 key = key * 2 + states.fresh[t]
-        for span in states.spans:
-            key = key * 1_000_003 % (1 << 60) + span.astype(np.int64)
+        for span, most in zip(states.spans, self.facts.spans(self.facts.extents), strict=True):
+            key = key * int(most[0] + 1) + span.astype(np.int64)
         rows = [states.booked - states.credit]
         outside = self.facts.outside(slot)
         if outside > 1:
@@ -399,10 +393,14 @@ class Search:
         sure = [row + states.slack for row in rows]
         others = [row for part in (states.waiting, states.fills, states.passes)
                   for row in part if row.any()]  # fmt: skip
-        if self.facts.objective != "energy" or self.facts.arch.idle_leaks or self.facts.least_units:
+        if self.facts.objective != "energy" or self.facts.cycle_pj or self.facts.least_units:
             others.append(states.steps)
         kept = undominated(key, np.stack(rows + others), np.stack(sure + others))
-        return states.take(kept)
+        if self.facts.prices is None or not self.facts.prices.words:
+            return good[kept], math.inf
+        beaten = np.ones(len(good), dtype=bool)
+        beaten[kept] = False
+        return good[kept], float(values[good[beaten]].min(initial=math.inf))
 
     def _trace(self, history: list[States], rows: I64) -> MappingBatch:
         """The mappings that complete states stand for."""

@@ -394,7 +394,9 @@ def _marches(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F6
             if at > place and traffic.tiles[level, t].any()
         ]  # fmt: skip
         if held:
-            words = traffic.fills[held[0], t] / traffic.used[held[0]]
+            # Words that stay come from above, or are results that begin there.
+            came = traffic.fills[held[0], t] + traffic.distinct[held[0], t]
+            words = came / traffic.used[held[0]]
             lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
             total = total + words / traffic.tiles[held[0], t] * lag
     return total

@@ -145,23 +145,35 @@ class CountedMappings:
         Raises:
             SilicastError: no mapping fits.
         """
-        found: tuple[float, int, int] | None = None
-        costs: list[Cost] = []
-        for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
-            costs.append(cost_of(self.einsum, architecture, traffic))
-            values = value_of(costs[-1], objective)
-            values = np.where(_on_the_mesh(batch, architecture), values, np.inf)
-            row = int(values.argmin()) if len(values) else -1
-            if row >= 0 and np.isfinite(values[row]) and (found is None or values[row] < found[0]):
-                found = float(values[row]), number, row
-        if found is None:
-            raise no_mapping(self.einsum, architecture, self.constraints)
-        value, number, row = found
-        traffic = _rows(self.traffics[number], np.array([row]))
-        return Best(
-            self.batches[number].nest(row, self.einsum, architecture),
-            cost_of(self.einsum, architecture, traffic), value,
+        number, row, _ = self.chosen(architecture, objective)
+        batch = self.batches[number].take(np.array([row]))
+        found = cost_of(
+            self.einsum, architecture, _rows(self.traffics[number], np.array([row]))
         )  # fmt: skip
+        nest = batch.nest(0, self.einsum, architecture)
+        return Best(nest, found, float(value_of(found, objective)[0]))
+
+    def chosen(self, architecture: Architecture, objective: Objective) -> tuple[int, int, Cost]:
+        """Number of the batch and row of the best mapping, and what the whole batch costs.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        best: tuple[int, int, Cost] | None = None
+        least = math.inf
+        for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
+            if not len(batch):
+                continue
+            found = cost_of(self.einsum, architecture, traffic)
+            values = np.where(
+                _on_the_mesh(batch, architecture), value_of(found, objective), math.inf
+            )
+            row = int(values.argmin())
+            if values[row] < least:
+                least, best = float(values[row]), (number, row, found)
+        if best is None:
+            raise no_mapping(self.einsum, architecture, self.constraints)
+        return best
 
 
 def counted_mappings(
@@ -360,7 +372,8 @@ def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list
             continue
         t = einsum.names.index(node.systolic)
         for level in range(len(architecture.memories)):
-            tiles, fills = traffic.tiles[level, t], traffic.fills[level, t]
+            tiles = traffic.tiles[level, t]
+            fills = traffic.fills[level, t] + traffic.distinct[level, t]
             found.append(np.divide(fills, tiles, out=np.zeros_like(fills), where=tiles > 0))
     return found
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.accelerator._facts import Facts
+from silicast.accelerator._prices import Busy
 from silicast.accelerator._search import Search
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective, cost
+from silicast.accelerator.cost import Cost, Objective, cost, value_of
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.core.errors import SilicastError
@@ -26,6 +27,10 @@ from silicast.core.errors import SilicastError
 WIDTHS = (50, 500, 5000, 50_000)
 """Partial mappings kept of a slot, one search after the other, until the proof is good enough."""
 
+ROUNDS = 5
+"""Sets of weights that are tried where a port may be busier than the units."""
+TRADES = 3
+"""Prices of a cycle that are tried where energy times delay is made small."""
 EFFORT = 10_000
 """Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
 
@@ -81,34 +86,145 @@ def best_mapping(
     """
     rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
-    patterns = [
-        Search(Facts(einsum, architecture, rules, keep, objective))
-        for keep in keep_patterns(einsum, architecture)
-    ]
-    best: tuple[float, MappingBatch] | None = None
-    bounds = [0.0] * len(patterns)
-    done = False
-    for width in WIDTHS:
-        for number, search in enumerate(patterns):
-            if best is not None and bounds[number] >= best[0] * (1 - gap):
-                continue
-            known = math.inf if best is None else best[0]
-            left = effort - sum(each.tried for each in patterns)
-            found = search.run(width, known, math.inf if best is None else left)
-            bounds[number] = max(bounds[number], found.bound)
-            if found.batch is not None and (best is None or found.value < best[0]):
-                best = (found.value, found.batch)
-        done = best is not None and min(bounds) >= best[0] * (1 - gap)
-        if done or sum(each.tried for each in patterns) > effort:
-            break
-    if best is None:
+    hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
+    if objective == "latency":
+        hunt.weigh()
+    if objective == "edp":
+        hunt.trade()
+    hunt.widen()
+    if hunt.best is None:
         raise no_mapping(einsum, architecture, rules)
-    value, batch = best
     return Mapped(
-        nest=batch.nest(0, einsum, architecture), cost=cost(einsum, architecture, batch),
-        objective=objective, value=value, bound=min(value, *bounds), complete=done,
-        tried=sum(each.tried for each in patterns),
+        nest=hunt.best.nest(0, einsum, architecture), cost=cost(einsum, architecture, hunt.best),
+        objective=objective, value=hunt.value, bound=min(hunt.value, hunt.bound),
+        complete=hunt.is_done, tried=hunt.tried,
     )  # fmt: skip
+
+
+@final
+class _Hunt:
+    """The searches of one problem, with the best mapping and the best bound so far."""
+
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, rules: Constraints,
+        objective: Objective, effort: int, gap: float,
+    ) -> None:  # fmt: skip
+        self.einsum, self.arch, self.rules = einsum, architecture, rules
+        self.objective, self.effort, self.gap = objective, effort, gap
+        self.best: MappingBatch | None = None
+        self.value = math.inf
+        self.bound = 0.0
+        self.spent = 0
+        self.busy = Busy(einsum, architecture)
+        self.weights = self.busy.start()
+        self.searches = self._searches()
+
+    def _searches(self) -> list[Search]:
+        """A search for each choice of what memories keep."""
+        prices, seen = None, self.arch
+        if self.objective == "latency":
+            prices = self.busy.prices(self.weights)
+            seen = self.busy.priced(prices)
+        return [
+            Search(
+                Facts(self.einsum, seen, self.rules, keep, self.objective, prices),
+                self.arch,
+                self.objective,
+            )
+            for keep in keep_patterns(self.einsum, self.arch)
+        ]
+
+    @property
+    def tried(self) -> int:
+        """Partial mappings that were tried."""
+        return self.spent + sum(each.tried for each in self.searches)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is proven to be as close to the best as was asked."""
+        return self.bound >= self.value * (1 - self.gap)
+
+    def weigh(self) -> None:
+        """Narrow searches with other weights of what may be busiest."""
+        best_weights, best_bound = self.weights, -1.0
+        for number in range(ROUNDS if self.busy.ports else 1):
+            if number:
+                assert self.best is not None
+                found = cost(self.einsum, self.arch, self.best)
+                self.weights = self.busy.reweighted(self.weights, self.busy.cycles(found))
+                self.spent = self.tried
+                self.searches = self._searches()
+            bound = self._run(WIDTHS[0], [0.0] * len(self.searches))
+            if bound > best_bound:
+                best_weights, best_bound = self.weights, bound
+            if self.best is None or self.is_done or self.tried > self.effort:
+                return
+        if self.busy.ports and best_weights is not self.weights:
+            self.weights, self.spent = best_weights, self.tried
+            self.searches = self._searches()
+
+    def trade(self) -> None:
+        """Narrow searches for least energy, with a price of time.
+
+        Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
+        what time later loops may cost.
+        """
+        keeps = list(keep_patterns(self.einsum, self.arch))
+        price, energies = 0.0, []
+        for number in range(TRADES):
+            for keep in keeps:
+                facts = Facts(self.einsum, self.arch, self.rules, keep, "energy", None, price)
+                search = Search(facts, self.arch, self.objective)
+                found = search.run(WIDTHS[0], math.inf, math.inf)
+                self.spent += search.tried
+                if not number:
+                    energies.append(found.bound)
+                if found.batch is not None and found.value < self.value:
+                    self.value, self.best = found.value, found.batch
+            if self.best is None:
+                return
+            if not number:
+                self._square(min(energies))
+            known = cost(self.einsum, self.arch, self.best)
+            price, before = float(known.energy_pj[0] / known.cycles[0]), price
+            if price == before:
+                return
+
+    def _square(self, energy: float) -> None:
+        """Proves with least energy and least time, each apart; the fastest may be the best too."""
+        fast = _Hunt(self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap)
+        fast.weigh()
+        self.spent += fast.tried
+        if fast.best is None:
+            return
+        self.bound = max(self.bound, energy * fast.bound)
+        value = float(value_of(cost(self.einsum, self.arch, fast.best), self.objective)[0])
+        if value < self.value:
+            self.value, self.best = value, fast.best
+
+    def widen(self) -> None:
+        """Wider and wider searches, until the proof is good enough or the budget is spent."""
+        bounds = [0.0] * len(self.searches)
+        for width in WIDTHS:
+            if self.is_done or (self.best is not None and self.tried > self.effort):
+                return
+            self._run(width, bounds)
+
+    def _run(self, width: int, bounds: list[float]) -> float:
+        """One search of each choice; what they prove together."""
+        for number, search in enumerate(self.searches):
+            if bounds[number] >= self.value * (1 - self.gap):
+                continue
+            left = math.inf if self.best is None else self.effort - self.tried
+            found = search.run(width, self.value, left)
+            bounds[number] = max(bounds[number], found.bound)
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+        bound = min(bounds)
+        if self.objective == "latency":
+            bound = math.ceil(bound * (1 - 1e-12)) if bound < math.inf else bound
+        self.bound = max(self.bound, bound)
+        return bound
 
 
 def keep_patterns(einsum: Einsum, architecture: Architecture) -> Iterator[Keep]:

@@ -19,7 +19,7 @@ from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
 from silicast.accelerator.sparse import holds
-from silicast.accelerator.timeloop.files import read_description, read_mapping
+from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.core.errors import SilicastError, unknown_name
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
@@ -55,7 +55,7 @@ def task_of(
     """
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
-        found = _described(folder)
+        found = described(folder)
         einsum = einsum_of(op, sizes) if op else found.einsum
         einsum = with_densities(einsum, {}, densities)
         return Task(einsum, found.architecture, found.constraints)
@@ -124,16 +124,29 @@ def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
     >>> einsum_of("matmul", ["m=2", "n=3", "k=4"]).points
     24
     """
+    try:
+        return sized(op, whole_sizes(sizes))
+    except SilicastError as error:
+        known = ", ".join(_sizes_of(op))
+        raise SilicastError(error.message, field=error.field, hint=f"{op} has {known}") from None
+
+
+def whole_sizes(words: Sequence[str]) -> dict[str, int]:
+    """Sizes of words like ``c=64``.
+
+    Raises:
+        SilicastError: a word is none.
+
+    >>> whole_sizes(["batch=8"])
+    {'batch': 8}
+    """
     given: dict[str, int] = {}
-    for text in sizes:
+    for text in words:
         name, _, value = text.partition("=")
-        if not value.isdigit():
-            raise SilicastError(
-                f"expected a size like {next(iter(_sizes_of(op)))}=64, found {text!r}",
-                field="sizes", hint=f"{op} has {', '.join(_sizes_of(op))}",
-            )  # fmt: skip
+        if not (name and value.isdigit()):
+            raise SilicastError(f"expected a size like k=64, found {text!r}", field="sizes")
         given[name] = int(value)
-    return sized(op, given)
+    return given
 
 
 def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
@@ -243,7 +256,7 @@ def given_mapping(folder: str) -> tuple[LoopNest, Cost]:
     path = Path(folder)
     if path.name.endswith(".yaml"):
         path = path.parent
-    found = _described(path)
+    found = described(path)
     nest = read_mapping(path / "map.yaml", found)
     batch = MappingBatch.of(nest, found.einsum, found.architecture)
     result = cost(found.einsum, found.architecture, batch)
@@ -292,7 +305,8 @@ def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
     )  # fmt: skip
 
 
-def _described(path: Path) -> Any:
+def described(path: Path) -> Description:
+    """Timeloop's processed description, with the tables that stand beside it."""
     folder = path if path.is_dir() else path.parent
     tables = [folder / name for name in ("ERT.yaml", "ART.yaml")]
     ert, art = (table if table.is_file() else None for table in tables)

@@ -120,6 +120,8 @@ def program_model(machine: Machine, graph: Graph) -> StepModel:
     Raises:
         SilicastError: see :func:`predict_program`.
     """
+    if not any(block.nodes for block in graph.blocks):
+        raise SilicastError("holds no operation", field="graph.nodes")
     for known, where, model in _RECENT:
         if known is graph and where == machine:
             return model

@@ -23,7 +23,7 @@ from silicast.composition.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graph import Direction, Graph
-from silicast.workload.op import HOST_WAITS, Op
+from silicast.workload.op import HOST_WAITS, IN_CALL, Op
 from silicast.workload.plan import Plan, Policy
 from silicast.workload.symbols import DECODE_KV, PREFILL_KV
 
@@ -152,7 +152,9 @@ class StageGraph:
 
     @cached_property
     def launches(self) -> F64:
-        """Launches of each node, shape (nodes,): one, or those of each expert that is held."""
+        """Launches of each node by the host's own code, shape (nodes,): one, or those of each
+        expert that is held; none of what a library launches within a call.
+        """
         return np.array([_launches(node.op, self._experts) for node in self.nodes])
 
     @cached_property
@@ -193,6 +195,8 @@ def _leaves_node(kernel: Kernel, machine: Machine, plan: Plan) -> bool:
 
 
 def _launches(op: Op, table: ExpertTable) -> float:
+    if op.variant.flag(IN_CALL):
+        return 0.0
     if op.family != "moe" or not table.products:
         return 1.0
     experts, ep = op.dim("experts"), op.dim("ep")

@@ -160,6 +160,30 @@ class ErrorFactors:
         )
 
 
+def spread_of_ratio(
+    ours: Mapping[str, float], theirs: Mapping[str, float], correlation: Callable[[str], float]
+) -> tuple[float, float]:
+    """Log standard deviation of a ratio of two estimates, and the share of variance that cancels.
+
+    With log errors e[f] x sd[f], each e of unit variance, the ratio's log error has the variance
+    sum over f of sd_a^2 + sd_b^2 - 2 c sd_a sd_b.
+
+    Args:
+        ours, theirs: factor -> log standard deviation.
+        correlation: c of a factor's two errors, 0 to 1.
+
+    >>> spread_of_ratio({"family:gemm": 0.1}, {"family:gemm": 0.1, "host": 0.2}, lambda _: 1.0)
+    (0.2, 0.3333333333333333)
+    """
+    apart, common = 0.0, 0.0
+    for factor in sorted({**ours, **theirs}):
+        one, other = ours.get(factor, 0.0), theirs.get(factor, 0.0)
+        apart += one * one + other * other
+        common += 2.0 * correlation(factor) * one * other
+    shared = common / apart if apart > 0.0 else 0.0
+    return math.sqrt(max(apart - common, 0.0)), shared
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Quantity:

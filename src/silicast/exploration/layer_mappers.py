@@ -8,7 +8,7 @@ from typing import Protocol, final
 
 from silicast.accelerator.architecture import Architecture, Memory
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective
+from silicast.accelerator.cost import Objective
 from silicast.accelerator.enumeration import CountedMappings, Family, counted_mappings, skeleton
 from silicast.accelerator.layers import Layer
 from silicast.accelerator.mapper import best_mapping
@@ -50,7 +50,7 @@ class SearchedMappings:
                     self._layers[number].einsum, architecture, rules,
                     objective=self._objective, effort=self._effort,
                 ).cost  # fmt: skip
-                self._known[key] = _pair(found)
+                self._known[key] = float(found.cycles[0]), float(found.energy_pj[0])
             except SilicastError as error:
                 self._known[key] = error
         result = self._known[key]
@@ -86,7 +86,8 @@ class CountedOnce:
         if known is None or known.family is not family:
             known = counted_mappings(self._layers[number].einsum, family, rules)
             self._counted[key] = known
-        return _pair(known.best(architecture, self._objective).cost)
+        _, row, costs = known.chosen(architecture, self._objective)
+        return float(costs.cycles[row]), float(costs.energy_pj[row])
 
     def _family(self, architecture: Architecture) -> Family:
         """The family of a design, which grows where the design is larger than all before."""
@@ -96,10 +97,6 @@ class CountedOnce:
             Family.of(architecture) if known is None else known.with_(architecture)
         )
         return self._families[key]
-
-
-def _pair(found: Cost) -> tuple[float, float]:
-    return float(found.cycles[0]), float(found.energy_pj[0])
 
 
 def without_clock_and_area(architecture: Architecture) -> Architecture:

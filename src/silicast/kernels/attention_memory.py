@@ -61,6 +61,7 @@ def prefill_traffic(
     queries = elements * q_bytes
     results = elements * 2.0
     cached = 2.0 * work.total(keys) * groups * width * kv_bytes
+    mask = xp.float64(column(batch, "mask_bytes", 0))
     appended = tokens * 0.0
     if scheme.appends:
         appended = 2.0 * tokens * groups * width * (2.0 + kv_bytes)
@@ -70,7 +71,7 @@ def prefill_traffic(
         appended = appended + elements * (2.0 + q_bytes)
     if kv_bytes < q_bytes and scheme.widens_cache:
         appended = appended + cached * c["widened_bytes"]
-    moved = queries + cached + results
+    moved = queries + cached + results + mask
     footprint = (moved + 0.5 * appended) * l2_copies(device)
     outside = outside_l2(footprint, device, c, batch.variant.cache)
     bandwidth = data_rate(device) * c["dram_efficiency"]
@@ -78,8 +79,9 @@ def prefill_traffic(
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     dram_bytes = moved * outside
     return Traffic(
-        reads=queries + cached, writes=results, cached=cached, moved=moved, dram_bytes=dram_bytes,
-        dram_s=dram_bytes / bandwidth, append_s=appended * per_byte, kv_bytes=kv_bytes,
+        reads=queries + cached + mask, writes=results, cached=cached, moved=moved,
+        dram_bytes=dram_bytes, dram_s=dram_bytes / bandwidth, append_s=appended * per_byte,
+        kv_bytes=kv_bytes,
     )  # fmt: skip
 
 

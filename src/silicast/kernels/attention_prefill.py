@@ -66,10 +66,15 @@ of parts is an expectation, so that its ceiling is one too."""
 @register
 @final
 class AttentionPrefill(AttentionKernel):
-    """``attention_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
+    """``attention_prefill``: q_len new tokens attend to kv_len = past + new tokens.
+
+    ``mask_bytes`` of a mask or of biases are read besides, each once; 0 = none.
+    """
 
     family: ClassVar[str] = "attention_prefill"
-    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **HEADS}
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {
+        **PREFILL_LENGTHS, **HEADS, "mask_bytes": (0, 1 << 42),
+    }  # fmt: skip
 
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :class:`AttentionKernel`."""

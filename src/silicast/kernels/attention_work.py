@@ -240,7 +240,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """Exact FLOPs and bytes of one op.
 
     4 x head_dim FLOPs for every live score of every head (scores and weighted values). Queries and
-    results once, live keys and values once, new keys and values included.
+    results once, live keys and values once, new keys and values included, and a mask once.
     """
     batch = OpBatch.single(op)
     work = Sequences.of(batch, decode=decode)
@@ -253,7 +253,8 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     q_bytes = element_bytes(op.variant.dtype)
     kv_bytes = element_bytes(op.variant.kv_dtype or op.variant.dtype)
     moved = 2 * queries * heads * width * q_bytes + 2 * keys * groups * width * kv_bytes
-    return 4 * heads * width * scores, int(moved)
+    mask = int(batch.dims["mask_bytes"]) if "mask_bytes" in batch.dims else 0
+    return 4 * heads * width * scores, int(moved) + mask
 
 
 ROWS = 128

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from silicast.core.files import write_atomically
+from silicast.core.toml_text import number_text, toml_lines
 from silicast.hardware.catalog import device_from
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names
@@ -31,7 +31,6 @@ CACHE_SHARE = 0.25
 """Share of the last-level cache that source and target of a copy each fill."""
 SIDE, CPU_SIDE = 4096, 1024
 """Of the matrices of a product."""
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 Table = dict[str, Any]
 
@@ -70,7 +69,7 @@ class Draft:
         if self.blank:
             head.append(f"Left blank because they are not reported: {', '.join(self.blank)}.")
         lines = [f"# {line}" for line in head]
-        return "\n".join((*lines, "", *_toml(self.table))) + "\n"
+        return "\n".join((*lines, "", *toml_lines(self.table, _is_table))) + "\n"
 
     def save(self, path: Path) -> None:
         """Writes the file atomically.
@@ -97,7 +96,7 @@ class Draft:
         place[name] = value
         for key in [key for key in table["sources"] if plain_path(key) == plain_path(path)]:
             del table["sources"][key]
-        table["sources"][path] = f"{why}; drafted was {_number(drafted)}"
+        table["sources"][path] = f"{why}; drafted was {number_text(drafted)}"
         return replace(self, table=table)
 
 
@@ -207,46 +206,8 @@ def free_name(name: str) -> str:
     return f"{name} (this machine)" if name in device_names() else name
 
 
-def _toml(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """A table in TOML: values first, then inner tables."""
-    inner = {key: value for key, value in table.items() if _is_table(key, value, path)}
-    for key, value in table.items():
-        if key not in inner:
-            yield f"{_key(key)} = {_value(value)}"
-    for key, value in inner.items():
-        place = f"{path}.{_key(key)}" if path else _key(key)
-        if isinstance(value, list):
-            for entry in value:
-                yield from ("", f"[[{place}]]", *_toml(entry, place))
-        else:
-            headed = any(not _is_table(name, each, place) for name, each in value.items())
-            yield from (*(("", f"[{place}]") if headed else ()), *_toml(value, place))
-
-
 def _is_table(key: str, value: object, path: str) -> bool:
     """Whether a value gets a heading; the rates of one pipe are written inline."""
     if isinstance(value, list):
         return key == "children"
     return isinstance(value, Mapping) and not path.endswith(".pipes")
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else json.dumps(key)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return _number(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=True)
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
-    assert isinstance(value, Iterable)
-    return f"[{', '.join(_value(each) for each in value)}]"
-
-
-def _number(value: float) -> str:
-    """Whole numbers without a decimal point."""
-    return str(int(value)) if float(value).is_integer() else repr(float(value))

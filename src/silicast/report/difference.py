@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.prediction import Z90
+from silicast.core.prediction import Z90, spread_of_ratio
 from silicast.report.causes import Side, host_causes, kernel_causes, picoseconds
 from silicast.report.why import find_part
 
@@ -247,9 +247,8 @@ def _has_pipes(node: Node) -> bool:
 def _compared(name: str, a: Answer, b: Answer, same: float) -> Compared | None:
     """A metric of both; None where one of them is zero.
 
-    With log errors e[f] x sd[f], each e of unit variance, the ratio's log error has the variance
-    sum over f of sd_a^2 + sd_b^2 - 2 c sd_a sd_b, where c = 1 for a factor that is the same on both
-    sides, 0 for one that is not, and for kernels' own errors the share of kernels that are.
+    Errors correlate (:func:`spread_of_ratio`) with 1 for a factor that is the same on both sides, 0
+    for one that is not, and for kernels' own errors the share of kernels that are.
     """
     before, after = (float(side["metrics"][name]["estimate"]) for side in (a, b))
     if before <= 0.0 or after <= 0.0:
@@ -258,13 +257,8 @@ def _compared(name: str, a: Answer, b: Answer, same: float) -> Compared | None:
     ours, theirs = _errors(a, name), _errors(b, name)
     if ours is None or theirs is None:
         return Compared(before, after, ratio)
-    apart, common = 0.0, 0.0
-    for factor in sorted({**ours, **theirs}):
-        one, other = ours.get(factor, 0.0), theirs.get(factor, 0.0)
-        apart += one * one + other * other
-        common += 2.0 * _correlation(factor, a, b, same) * one * other
-    spread = math.exp(Z90 * math.sqrt(max(apart - common, 0.0)))
-    shared = common / apart if apart > 0.0 else 0.0
+    sd, shared = spread_of_ratio(ours, theirs, lambda factor: _correlation(factor, a, b, same))
+    spread = math.exp(Z90 * sd)
     return Compared(before, after, ratio, ratio / spread, ratio * spread, shared)
 
 

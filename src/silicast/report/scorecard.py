@@ -23,6 +23,7 @@ FIGURES = {
 BY_GROUP = {
     "rows": "rows", "mean_ape": "mean APE %", "bias_pct": "bias %", "coverage_pct": "coverage %",
     "median_width": "p95 / p05", "interval_score": "interval score",
+    "rows_below_bound": "rows below the bound", "spearman": "Spearman",
 }  # fmt: skip
 """Figures of each label of a group, in order."""
 _PARTIAL = ("mean_ape_where_answered", "silicast_there")
@@ -96,6 +97,11 @@ def _headline(metric: Result) -> str:
             f", interval score {figure(ours['interval_score'])} (the best width "
             f"for all rows alike {figure(ours['constant_width_score'])})"
         )
+    if "spearman" in ours:
+        text += f", Spearman's correlation {ours['spearman']:.3f}"
+    if "rows_below_bound" in ours:
+        below = int(ours["rows_below_bound"])
+        text += f", measured below our bound (by more than noise) {below} of {int(ours['rows'])}"
     noise = metric.get("noise_floor_pct")
     return text + (f", noise floor {figure(noise['mean'])} %" if noise else "")
 
@@ -116,12 +122,13 @@ def _competitors(metric: Result, shown: Sequence[str]) -> list[list[str]]:
 
 def _by_group(labels: Mapping[str, Result]) -> list[str]:
     names = list(dict.fromkeys(n for row in labels.values() for n in row["others_mean_ape"]))
-    headings = ["", *BY_GROUP.values(), *(f"{n} APE %" for n in names)]
+    shown = {k: v for k, v in BY_GROUP.items() if any(k in row for row in labels.values())}
+    headings = ["", *shown.values(), *(f"{n} APE %" for n in names)]
     rows = [
         [
             label,
             figure(int(row["rows"])),
-            *(figure(row.get(key)) for key in list(BY_GROUP)[1:]),
+            *(figure(row.get(key)) for key in list(shown)[1:]),
             *(figure(row["others_mean_ape"].get(name)) for name in names),
         ]
         for label, row in labels.items()

@@ -68,6 +68,8 @@ def size_curve_lines(curve: SizeCurve) -> Iterator[str]:
             f"({rounded(memory_gb(answer))} GB)"
             + (", where the program's own range ends" if curve.unlimited else "")
         )
+        if curve.refused is not None:
+            yield f"not memory ends there; the next one is refused: {curve.refused}"
     elif curve.answered:
         usable = curve.answered[0][1].why["memory_gb"]["usable"]
         yield f"no {curve.name} fits into {rounded(usable)} GB"

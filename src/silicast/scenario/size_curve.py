@@ -31,12 +31,14 @@ class SizeCurve:
         largest: the largest value that fits into the device's memory, with its answer; None where
             none does, or nothing of the curve could be answered.
         unlimited: the largest value is the program's own limit, or that of a search, not memory's.
+        refused: why the next value has no answer, where that and not memory ends the range.
     """
 
     name: str
     points: tuple[tuple[int, Answer | SilicastError], ...]
     largest: tuple[int, Answer] | None
     unlimited: bool
+    refused: SilicastError | None = None
 
     @property
     def answered(self) -> list[tuple[int, Answer]]:
@@ -110,12 +112,14 @@ def curve_of(
     answered = [(value, found) for value, found in points if isinstance(found, Answer)]
     rule = _rule(scenario, name)
     known = dict(answered)
+    refused: dict[int, SilicastError] = {}
 
     def at(value: int) -> bool:
         if value not in known:
             try:
                 known[value] = _answer(scenario, name, value)
-            except SilicastError:
+            except SilicastError as error:
+                refused[value] = error
                 return False
         return fits(known[value])
 
@@ -125,7 +129,8 @@ def curve_of(
     largest = None if best is None else (best, known[best])
     top = rule.most if rule.most is not None else MAX_SIZE
     unlimited = best is not None and best + rule.step > top
-    return SizeCurve(name, tuple(points), largest, unlimited=unlimited)
+    beyond = None if best is None else refused.get(best + rule.step)
+    return SizeCurve(name, tuple(points), largest, unlimited=unlimited, refused=beyond)
 
 
 def _largest(at: Callable[[int], bool], values: Sequence[int], rule: OpenSize) -> int | None:

@@ -17,6 +17,9 @@ INTEGERS = "integers"
 """Flag of a movement of data that finds or counts integers: no gradient."""
 HOST_WAITS = "host_waits"
 """Flag of an operation that finds indices for the host, which waits for them: no gradient."""
+IN_CALL = "in_call"
+"""Flag of a kernel that a library launches behind others of one call: nothing of the framework runs
+between, and the device is not waiting for it."""
 
 
 @final

@@ -82,6 +82,7 @@ FROZEN = {
     "design": "",
     "design map": "--objective --effort --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
+    "design import": "--output -o --format",
     "design explain": "--objective --effort --json",
 }
 

@@ -143,7 +143,7 @@ class TestOpenSizes:
     @pytest.mark.parametrize(
         ("name", "dynamic", "said"),
         [
-            ("traced_program:mlp", "depth", "'depth' has no usual value (--shape depth=8)"),
+            ("traced_program:mlp", "depth", "takes no size 'depth' (takes: batch, width)"),
             ("traced_program:fixed", "batch", "traced_program.py:30: batch: batch is fixed at 8"),
         ],
     )

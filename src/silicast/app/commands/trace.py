@@ -20,10 +20,10 @@ from silicast.app.flags import key_values
 from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from silicast.workload.graph import Graph
-    from silicast.workload.op_graph import GraphFile
+    from silicast.workload.op_graph import GraphFile, NodeEntry
 
 RETURNS = "a factory returns (module, args) or (module, args, kwargs)"
 
@@ -72,6 +72,11 @@ def trace(
     else:
         graph, said = asked.graph()
         file = file_of(graph)
+    if not any(_blocks(file)):
+        raise SilicastError(
+            f"{program} launches no kernel: it computes nothing, or tensors without elements",
+            field="program", hint="give arguments of the sizes that count",
+        )  # fmt: skip
     write_graph_file(file, output)
     for line in (*_lines(file, output), *([said] if said else [])):
         show(line)
@@ -176,7 +181,9 @@ class _Asked:
         from silicast.workload.front_ends.programs import require_torch
 
         require_torch()
-        return _factory(self.place, self.program.rpartition(":")[2])
+        factory = _factory(self.place, self.program.rpartition(":")[2])
+        _check_sizes(self.program, factory, (*self.dynamic, *self.sizes))
+        return factory
 
     def _called(
         self, factory: Callable[..., Any], sizes: Mapping[str, int]
@@ -194,6 +201,20 @@ class _Asked:
             raise SilicastError(f"returned {type(made).__name__}", field=self.program, hint=RETURNS)
         module, args, kwargs = (*made, {}) if len(made) == 2 else made
         return module, tuple(args) if isinstance(args, tuple | list) else (args,), dict(kwargs)
+
+
+def _check_sizes(program: str, factory: Callable[..., Any], names: Sequence[str]) -> None:
+    """Refuses sizes that a function does not take."""
+    try:
+        takes = inspect.signature(factory).parameters
+    except ValueError:  # one that is not written in Python
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        return
+    for name in names:
+        if name not in takes:
+            known = ", ".join(takes) or "none"
+            raise unknown_name(f"{program} takes no size {name!r}", "program", f"takes: {known}")
 
 
 def _factory(place: str, name: str) -> Callable[..., Any]:
@@ -239,10 +260,14 @@ def _failed(what: str, error: Exception) -> SilicastError:
     )  # fmt: skip
 
 
+def _blocks(file: GraphFile) -> list[list[NodeEntry]]:
+    """The nodes of each block."""
+    return [file.nodes or []] if file.blocks is None else [each.nodes for each in file.blocks]
+
+
 def _lines(file: GraphFile, output: Path) -> Iterator[str]:
     """What was written, which sizes are open, and what is only known by its bytes."""
-    entries = [file.nodes or []] if file.blocks is None else [each.nodes for each in file.blocks]
-    nodes = [node for block in entries for node in block]
+    nodes = [node for block in _blocks(file) for node in block]
     yield f"{output}: {len(nodes)} operations"
     yield from (f"open: {name}, {each.words}" for name, each in file.open_sizes.items())
     unknown = sorted({node.source for node in nodes if node.flags.get("unmodelled")})

@@ -88,7 +88,7 @@ class Pipeline:
             with torch.device("meta"):
                 return graph_of(step, (given,), dtype="fp16", name=self.name)
 
-        return kept(f"denoiser-{self.name}", repr((self, images)), trace)
+        return kept(f"denoiser-{self.name}", repr((self, images)), trace, ("diffusers",))
 
 
 @cache
@@ -144,7 +144,9 @@ def _text(kind: str, tokens: int, size: str, prompts: int) -> Graph:
             words = torch.empty(prompts, tokens, dtype=torch.int64)
         return graph_of(module.half(), (words,), {"return_dict": False}, dtype="fp16", name=size)
 
-    return kept(f"text-{size}", repr((kind, tokens, _TEXTS[size], prompts)), trace)
+    return kept(
+        f"text-{size}", repr((kind, tokens, _TEXTS[size], prompts)), trace, ("transformers",)
+    )
 
 
 def _decoder(channels: int, latent: int, images: int, dtype: str) -> Graph:
@@ -165,4 +167,4 @@ def _decoder(channels: int, latent: int, images: int, dtype: str) -> Graph:
         image = image.half() if narrow else image
         return graph_of(decoder, (image,), dtype=dtype, name="decoder")
 
-    return kept("decoder", repr((channels, latent, images, dtype)), trace)
+    return kept("decoder", repr((channels, latent, images, dtype)), trace, ("diffusers",))

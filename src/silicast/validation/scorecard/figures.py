@@ -151,11 +151,54 @@ def competitors(scored: Scored) -> dict[str, F64]:
     return found
 
 
+FEW = 10
+"""Rows below which an order says little."""
+
+
+def rank_correlation(predicted: F64, measured: F64) -> float:
+    """Spearman's correlation; NaN where one was not predicted.
+
+    >>> rank_correlation(np.array([1.0, 2.0, 4.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    if not np.isfinite(predicted).all():
+        return float("nan")
+    return float(np.corrcoef(ranks(predicted), ranks(measured))[0, 1])
+
+
+def ranks(values: F64) -> F64:
+    """Places in ascending order; equal values share the mean of theirs.
+
+    >>> ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist()
+    [2.5, 0.0, 2.5, 1.0]
+    """
+    below = (values[:, None] > values).sum(axis=1)
+    same = (values[:, None] == values).sum(axis=1)
+    found: F64 = below + (same - 1) / 2.0
+    return found
+
+
+def promise_figures(scored: Scored) -> dict[str, float]:
+    """Where a bound is scored: Spearman's correlation of all rows, and rows whose bound lies above
+    what was measured by more than noise.
+    """
+    if scored.bound is None:
+        return {}
+    noise = 0.0 if scored.noise is None else scored.noise
+    above = scored.bound > scored.measured * (1.0 + noise)
+    found = {"rows_below_bound": float(np.sum(above))}
+    if len(scored) >= FEW:
+        found["spearman"] = rank_correlation(scored.estimate, scored.measured)
+    return found
+
+
 def summary(scored: Scored) -> dict[str, Any]:
     """All figures of one metric: overall, per group label, and the competitors' beside them."""
     result: dict[str, Any] = {
         "metric": scored.metric,
-        "silicast": point_figures(scored.measured, scored.estimate) | interval_figures(scored),
+        "silicast": point_figures(scored.measured, scored.estimate)
+        | interval_figures(scored)
+        | promise_figures(scored),
         "others": {
             name: point_figures(scored.measured, predicted) | _where_answered(scored, predicted)
             for name, predicted in competitors(scored).items()
@@ -194,10 +237,13 @@ def _by_label(scored: Scored, group: str) -> dict[str, Mapping[str, Any]]:
         part = Scored(
             metric=scored.metric, measured=scored.measured[rows], estimate=scored.estimate[rows],
             p05=scored.p05[rows], p95=scored.p95[rows],
+            noise=None if scored.noise is None else scored.noise[rows],
+            bound=None if scored.bound is None else scored.bound[rows],
         )  # fmt: skip
         table[label] = {
             **point_figures(part.measured, part.estimate),
             **interval_figures(part),
+            **promise_figures(part),
             "others_mean_ape": {
                 name: float(np.mean(ape(part.measured, values[rows])))
                 for name, values in others.items()

@@ -55,7 +55,7 @@ def program_of(run: ImageRun) -> Graph:
     Raises:
         SilicastError: PyTorch or timm is missing, or the module cannot be exported.
     """
-    found = kept(run.architecture, repr(run), lambda: _traced(run))
+    found = kept(run.architecture, repr(run), lambda: _traced(run), ("timm",))
     return with_update(found, UPDATE) if run.training else found
 
 

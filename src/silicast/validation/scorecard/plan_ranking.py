@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.validation.scorecard.figures import rank_correlation
 from silicast.validation.scorecard.model_suite import NAN, Believed, Case, score_cases
 from silicast.validation.scorecard.suite import Scored
 
@@ -104,18 +105,5 @@ def _chosen(predicted: F64, measured: F64) -> float:
 
 
 def _correlation(predicted: F64, measured: F64) -> float:
-    if not np.isfinite(predicted).all():
-        return NAN
-    return max(float(np.corrcoef(_ranks(predicted), _ranks(measured))[0, 1]), LEAST_RANK)
-
-
-def _ranks(values: F64) -> F64:
-    """Places in ascending order; equal values share the mean of theirs.
-
-    >>> _ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist()
-    [2.5, 0.0, 2.5, 1.0]
-    """
-    below = (values[:, None] > values).sum(axis=1)
-    same = (values[:, None] == values).sum(axis=1)
-    ranks: F64 = below + (same - 1) / 2.0
-    return ranks
+    found = rank_correlation(predicted, measured)
+    return found if np.isnan(found) else max(found, LEAST_RANK)

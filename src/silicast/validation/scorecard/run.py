@@ -22,6 +22,9 @@ from silicast.validation.scorecard.suite import Scored, Suite, data_folder, rest
 ARTEFACTS = ("physics", "learned", "devices", "models", "engines", "libraries")
 """Catalog folders whose content decides predictions."""
 
+AT_LEAST = frozenset(("spearman",))
+"""Figures of which more is better."""
+
 ANALYTIC = "analytic tier"
 """Name of that baseline."""
 
@@ -93,8 +96,10 @@ def threshold_failures(result: Mapping[str, Any]) -> list[str]:
     for table in result["metrics"]:
         for figure, limit in suite.facts.thresholds.get(table["metric"], {}).items():
             value = abs(table["silicast"][figure])
-            if not value <= limit:
-                failures.append(f"{suite.name} {table['metric']} {figure}: {value:.2f} > {limit}")
+            holds, sign = (value >= limit, "<") if figure in AT_LEAST else (value <= limit, ">")
+            if not holds:
+                digits = f"{suite.name} {table['metric']} {figure}: {value:.3g}"
+                failures.append(f"{digits} {sign} {limit}")
     return failures
 
 

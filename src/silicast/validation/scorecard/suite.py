@@ -60,6 +60,7 @@ class Scored:
         baselines: further baselines, name -> prediction.
         groups: label arrays to report by; "device" must be there, usually "regime" too.
         noise: relative run-to-run or campaign-to-campaign noise of each row, or None.
+        bound: our bound, where it is scored that no measured value lies below it.
     """
 
     metric: str
@@ -72,6 +73,7 @@ class Scored:
     baselines: Mapping[str, F64] = field(default_factory=dict)
     groups: Mapping[str, Labels] = field(default_factory=dict)
     noise: F64 | None = None
+    bound: F64 | None = None
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -122,7 +124,7 @@ class SuiteFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         title: one line for people.
         split: which rows are scored, what was fitted and on what, in one or two sentences.
         thresholds: metric -> figure name -> largest value CI accepts for the committed results
-            (with a margin above what was measured).
+            (with a margin above what was measured); of a correlation the least.
     """
 
     title: str

@@ -6,8 +6,9 @@ nothing is kept elsewhere.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,17 +19,19 @@ from silicast.workload.op_graph import read_op_graph, write_op_graph
 TRACES = "SILICAST_TRACES"
 
 
-def kept(name: str, of: str, trace: Callable[[], Graph]) -> Graph:
+def kept(name: str, of: str, trace: Callable[[], Graph], packages: Sequence[str] = ()) -> Graph:
     """A program, traced unless it is kept.
 
     Args:
         name: of the file, for people.
-        of: everything that it depends on beside the code.
+        of: everything that it depends on beside the code and the packages.
+        packages: that the program comes from; another release may run something else.
     """
     folder = os.environ.get(TRACES)
     if not folder:
         return trace()
-    path = Path(folder) / f"{name}-{content_hash([_code(), of])[:24]}.json"
+    releases = [f"{each} {importlib.metadata.version(each)}" for each in ("torch", *packages)]
+    path = Path(folder) / f"{name}-{content_hash([_code(), of, *releases])[:24]}.json"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_op_graph(trace(), path)

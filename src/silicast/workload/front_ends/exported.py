@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
@@ -188,6 +189,7 @@ class _Runner(torch.fx.Interpreter):
         super().__init__(module, garbage_collect_values=True)
         self.recorder, self.casts = recorder, casts
         self.where = where
+        self._outer_casts: list[CudaAutocast] = []
 
     def run_node(self, n: Any) -> Any:
         """Runs one node; an operator that fails is named."""
@@ -211,6 +213,8 @@ class _Runner(torch.fx.Interpreter):
         if "device" in kwargs:
             kwargs = {**kwargs, "device": CPU if kwargs["device"] is not None else None}
         args = tuple(CPU if isinstance(x, torch.device) else x for x in args)
+        if target in (_enter_autocast, _exit_autocast):
+            return self._at_mark(*args) if target is _enter_autocast else self._after_mark()
         name = str(target)
         if name.startswith(ASSERTIONS):
             return None
@@ -230,6 +234,14 @@ class _Runner(torch.fx.Interpreter):
                 "export the program without it, or with the loop written out",
             )
         return LOOPS[name](self._inner, *args)
+
+    def _at_mark(self, _: Any, dtype: Any, enabled: bool, __: Any) -> None:
+        """Where a region under autocast of its own begins."""
+        self._outer_casts.append(self.casts)
+        self.casts = CudaAutocast(_narrow(dtype) if enabled else None)
+
+    def _after_mark(self) -> None:
+        self.casts = self._outer_casts.pop()
 
     def _region(self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *rest: Any) -> Any:
         """A graph under autocast of its own."""
@@ -309,8 +321,7 @@ def _backward(results: Any, recorder: Recorder) -> None:
         torch.autograd.backward(loss or ends, seeds)
     except RuntimeError as error:
         message = str(error).strip().splitlines()[0][:300]
-        raise unsupported(
-            f"its backward pass does not run: {message}",
-            "training",
-            "the module must train in PyTorch as it stands",
-        ) from error
+        hint = "the module must train in PyTorch as it stands"
+        if "Sparse" in message:
+            hint = "sparse gradients have sizes that values decide: give the layer sparse=False"
+        raise unsupported(f"its backward pass does not run: {message}", "training", hint) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import traceback
+from pathlib import Path
 
 from silicast.core.errors import SilicastError, unsupported
 
@@ -16,6 +17,8 @@ BUILT_FOR_TORCH = ("torchvision", "torchaudio")
 _MISSING_OPERATOR = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist")
 _BROKEN = ("undefined symbol", "couldn't load custom c++ ops", "cannot open shared object")
 _NOT_USERS = ("/torch/", "/silicast/", "<eval_with_key", "<frozen", "<string>", "/importlib/")
+_PYTHON = str(Path(traceback.__file__).parent)
+"""Folder of the standard library; packages may lie in it."""
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _FORBIDS = re.compile(r"^\s*-\s*((?:Not all values of|The following dimension).*)", re.MULTILINE)
 
@@ -30,6 +33,16 @@ FAKE = (
     "that returns an empty tensor of the result's size"
 )
 SPARSE = "sparse tensors have sizes that values decide: give dense ones, or the part around them"
+SCRIPTED = "give the module that was scripted: torch.jit is another exporter"
+LAZY = "call the module once on arguments of its usual sizes, which gives lazy parameters theirs"
+QUANTIZED = (
+    "PyTorch's quantised modules have no sizes without data: give the module before quantisation; "
+    "an op-graph file takes int8 products"
+)
+TRANSFORMED = (
+    "torch.func inside of forward is not exported: give the function as it is; training takes "
+    "gradients by itself (--training)"
+)
 OWN = "the module itself fails on these arguments: call module(*args) and correct it"
 _HINTS = (
     (r"fake impl|register_fake|no meta function|does not have a meta", FAKE),
@@ -38,10 +51,14 @@ _HINTS = (
         VALUES,
     ),
     (r"constraints violated|inferred to be a constant|specialized|mark_dynamic", SIZES),
+    (r"uninitialized parameter", LAZY),
+    (r"scriptmodule|torch\.jit", SCRIPTED),
+    (r"quantized", QUANTIZED),
+    (r"functorch", TRANSFORMED),
     (r"sparse", SPARSE),
     (r"numpy", NUMPY),
     (r"nameerror|attributeerror|typeerror|keyerror|indexerror", OWN),
-    (r"same dtype|same reduction dim|shape|size", OWN),
+    (r"same dtype|to be equal to \w+\.dtype|same reduction dim|shape|size", OWN),
 )
 """What an error says, in lower case -> what to change; the first that fits."""
 
@@ -50,6 +67,7 @@ def line_of(error: BaseException, *, not_in: tuple[str, ...] = _NOT_USERS) -> st
     """The innermost line of the user's code in the traceback, as file:line; "" = none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [x for x in frames if not any(part in x.filename for part in not_in)]
+    own = [x for x in own if str(Path(x.filename).parent) != _PYTHON]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
@@ -64,7 +82,7 @@ def export_failure(name: str, error: Exception) -> SilicastError:
     message = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if forbidden := _FORBIDS.search(text):
         message = forbidden[1].strip()
-    hint = _hint(error, text, VALUES)
+    hint = _hint(error, f"{name}: {text}", VALUES)
     return import_failure(error) or unsupported(
         f"cannot be exported: {type(error).__name__}: {message[:300]}", name, hint,
         file=line_of(error),

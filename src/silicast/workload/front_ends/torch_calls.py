@@ -42,15 +42,15 @@ class _Attention(torch.autograd.Function):
         rows = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
         operands = (q, k, v, causal) if mask is None else (q, k, v, causal, mask)
         recorder.record("silicast.attention", None, operands, {}, (out, rows))
-        ctx.save_for_backward(q, k, v, out, rows)
+        ctx.save_for_backward(q, k, v, out, rows, *operands[4:])
         ctx.recorder, ctx.causal = recorder, causal
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        q, k, v, out, rows = ctx.saved_tensors
+        q, k, v, out, rows, *mask = ctx.saved_tensors
         results = tuple(torch.empty_like(x) for x in (q, k, v))
-        operands = (q, k, v, ctx.causal, out, rows, gradient)
+        operands = (q, k, v, ctx.causal, out, rows, gradient, *mask)
         ctx.recorder.record("silicast.attention_backward", None, operands, {}, results)
         return (None, *results, None, None)
 
@@ -146,33 +146,45 @@ def _softmax(recorder: Recorder, target: Any, args: tuple[Any, ...], kwargs: dic
     return target(*args, **kwargs)
 
 
-GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+@final
+class _Recurrence(torch.autograd.Function):
+    """All steps of a layer in one direction: one call forward, one backward."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, kind: str, through: Any, *weights: Any) -> Any:
+        width = weights[-1].shape[0] if len(weights) > 1 else weights[0].shape[1]
+        out = through.new_empty(*through.shape[:2], width)
+        kept = torch.empty_like(through)  # the states, and gates for the backward pass
+        recorder.record("silicast.recurrence", None, (through, *weights, kind), {}, (out, kept))
+        ctx.save_for_backward(through, *weights, out, kept)
+        ctx.recorder, ctx.kind = recorder, kind
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        through, *weights, out, kept = ctx.saved_tensors
+        results = tuple(torch.empty_like(x) for x in (through, *weights))
+        operands = (through, *weights, out, kept, gradient, len(weights) > 1, ctx.kind)
+        ctx.recorder.record("silicast.recurrence_backward", None, operands, {}, results)
+        return None, None, *results
 
 
 @_instead("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def _recurrent(_: Recorder, target: Any, args: tuple[Any, ...], __: dict[str, Any]) -> Any:
-    """Of each layer and direction one product for all steps, then a small one for each step.
-
-    A GPU's library runs the steps in one kernel where they fit; a product a step is the plain way.
-    """
+def _recurrent(recorder: Recorder, target: Any, args: tuple[Any, ...], __: dict[str, Any]) -> Any:
+    """Of each layer and direction one product for the inputs of all steps, then the steps."""
     kind = str(target).split(".")[1]
     x, hidden, weights, biased, layers, _dropout, _train, both, batch_first = args
-    first = hidden[0] if kind == "lstm" else hidden
     rows = x.transpose(0, 1) if batch_first else x
-    directions, per = 2 if both else 1, 4 if biased else 2
+    directions = 2 if both else 1
+    per = len(weights) // (layers * directions)
     for layer in range(layers):
         outs = []
         for side in range(layer * directions, (layer + 1) * directions):
-            w_in, w_state = weights[side * per : side * per + 2]
-            through = torch.matmul(rows, w_in.t())
-            state, made = first[side], []
-            for step in range(rows.shape[0]):
-                gates = torch.matmul(state, w_state.t()[:, : w_state.shape[0]])
-                total = gates + through[step]
-                state = torch.tanh(total[:, : total.shape[1] // GATES[kind]])
-                state = state[:, : w_state.shape[1]]
-                made.append(state)
-            outs.append(torch.stack(made))
+            own = weights[side * per : (side + 1) * per]
+            projection = own[4 if biased else 2 :]  # of an LSTM's states
+            bias = own[2] if biased else None
+            through = torch.nn.functional.linear(rows, own[0], bias)
+            outs.append(_Recurrence.apply(recorder, kind, through, own[1], *projection))
         rows = outs[0] if directions == 1 else torch.cat(outs, dim=-1)
     out = rows.transpose(0, 1) if batch_first else rows
     last = tuple(torch.empty_like(h) for h in (hidden if kind == "lstm" else (hidden,)))

@@ -11,6 +11,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, final
 
 import torch
+import torch.cuda.amp.common
+from torch._export.passes import replace_autocast_with_hop_pass
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map
@@ -51,7 +53,7 @@ def export(
     try:
         shapes = ShapeEnv(tracked_fakes=[]) if opened is not None else None
         tensors = FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes)
-        with quiet(), tensors, _autocast(FORMATS.get(autocast)):
+        with quiet(), tensors, _autocast(FORMATS.get(autocast)), _own_autocast():
             bare, args, kwargs = _Copies(CASTS[dtype or "tf32"]).tree((module, args, kwargs))
             if not training:
                 bare.eval()
@@ -102,6 +104,31 @@ def _autocast(dtype: torch.dtype | None) -> Iterator[None]:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, usual)
         torch.clear_autocast_cache()
+
+
+@contextmanager
+def _own_autocast() -> Iterator[None]:
+    """A program's own regions of autocast, as a GPU has them, as marks between its operators.
+
+    Without a GPU ``torch.autocast("cuda")`` turns itself off. And ``torch.export`` makes a graph of
+    each region, in a time that grows with the square of their number (timm has one a norm).
+    """
+    found = (
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+        (
+            replace_autocast_with_hop_pass, "replace_autocast_with_hop_pass",
+            lambda module, signature: (module, signature),
+        ),
+    )  # fmt: skip
+    before = [getattr(place, name) for place, name, _ in found]
+    try:
+        for place, name, instead in found:
+            setattr(place, name, instead)
+        yield
+    finally:
+        for (place, name, _), usual in zip(found, before, strict=True):
+            setattr(place, name, usual)
 
 
 @contextmanager

@@ -4,7 +4,15 @@ Front ends bring calls with the shapes of a traced program, importers those that
 recorded; :func:`kernels_of` gives the kernels that a call launches.
 """
 
-from silicast.workload.operators import attention, convolutions, engines, products, rows, streams  # noqa: F401 - fill the table
+from silicast.workload.operators import (  # noqa: F401 - fill the table
+    attention,
+    convolutions,
+    engines,
+    products,
+    recurrent,
+    rows,
+    streams,
+)
 from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.table import kernels_of, lowers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from silicast.workload.op import Op, Variant
@@ -30,7 +30,7 @@ CAUSAL = {
 
 def attention(  # the sizes of one call
     batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int, widths: tuple[int, int],
-    dtype: str, *, causal: bool, backward: bool = False,
+    dtype: str, *, causal: bool, backward: bool = False, mask_bytes: int = 0,
 ) -> Op:  # fmt: skip
     """Scores, softmax and weighted values in one kernel.
 
@@ -38,11 +38,13 @@ def attention(  # the sizes of one call
         widths: of a head of the queries and of the values; the mean counts.
         backward: the gradients of all three operands instead: five products of the same sizes,
             which count as two and a half forward passes.
+        mask_bytes: of a mask or of biases that are read besides, what is broadcast once.
     """
     width = -(-sum(widths) // 2)
     sizes = {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": max(width, NARROWEST_HEAD)}
     if dtype not in STREAMED or sizes["head_dim"] > WIDEST_HEAD or heads > MOST_HEADS:
-        return _plain_attention(batch, heads, q_len, kv_len, width, dtype, backward=backward)
+        sizes_of_scores = (batch, heads, q_len, kv_len, width)
+        return _plain_attention(*sizes_of_scores, dtype, backward=backward, mask_bytes=mask_bytes)
     variant = Variant(dtype, flags=(("causal", causal),))
     if q_len == 1 and not backward:
         one = Variant(dtype)  # the mask of a single query hides nothing
@@ -56,40 +58,50 @@ def attention(  # the sizes of one call
     elif backward:
         batch, sizes["head_dim"] = batch * GRADIENT_PASSES, max(-(-width // 2), NARROWEST_HEAD)
     keys = max(kv_len, q_len) if causal else kv_len
+    if mask_bytes:
+        sizes["mask_bytes"] = mask_bytes
     return Op.make("attention_prefill", variant, batch=batch, q_len=q_len, kv_len=keys, **sizes)
 
 
 def _plain_attention(
-    batch: int, heads: int, q_len: int, kv_len: int, width: int, dtype: str, *, backward: bool
-) -> Op:
+    batch: int, heads: int, q_len: int, kv_len: int, width: int, dtype: str, *, backward: bool,
+    mask_bytes: int,
+) -> Op:  # fmt: skip
     """Attention in a format or size that no fused kernel takes, by bytes and operations."""
     size = 8 if dtype == "fp64" else 4
     scores = batch * heads * q_len * kv_len
     operations = scores * width * (10 if backward else 4)
     ends = batch * heads * width * (q_len + kv_len) * 2 * size
-    return movement(ends + 2 * scores * size, 2 * scores * size, operations, unmodelled=True)
+    return movement(
+        ends + mask_bytes + 2 * scores * size, 2 * scores * size, operations, unmodelled=True
+    )
 
 
-def _of_tensors(q: Value, k: Value, v: Value, *, causal: bool, backward: bool = False) -> Op:
-    """Queries, keys and values of shape (..., heads, tokens, width)."""
+def _of_tensors(
+    tensors: Sequence[Value], mask: object, *, causal: bool, backward: bool = False
+) -> Op:
+    """Queries, keys and values of shape (..., heads, tokens, width); a mask if it is a tensor."""
+    q, k, v = tensors
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 2 else 1 for x in (q, k))
     batch = q.elements // (heads * q.shape[-2] * q.shape[-1])
     return attention(
         batch, heads, kv_heads, q.shape[-2], k.shape[-2], (q.shape[-1], v.shape[-1]), q.dtype,
-        causal=causal, backward=backward,
+        causal=causal, backward=backward, mask_bytes=mask.nbytes if isinstance(mask, Value) else 0,
     )  # fmt: skip
 
 
 @lowers("silicast: attention attention_backward")
 def _attention(call: Call) -> Op:
-    causal = bool(call.arg(3, "is_causal", False))
-    return _of_tensors(*call.inputs[:3], causal=causal, backward=call.name.endswith("backward"))
+    causal, backward = bool(call.arg(3, "is_causal", False)), call.name.endswith("backward")
+    mask = call.arg(7 if backward else 4, "mask")
+    return _of_tensors(call.inputs[:3], mask, causal=causal, backward=backward)
 
 
 @lowers(*CAUSAL)
 def _library_attention(call: Call) -> Op:
     place = CAUSAL[".".join(call.name.split(".")[:2])]
-    return _of_tensors(*call.inputs[:3], causal=call.arg(place, "is_causal") is True)
+    mask = None if "flash" in call.name else call.arg(3, "attn_mask")
+    return _of_tensors(call.inputs[:3], mask, causal=call.arg(place, "is_causal") is True)
 
 
 @lowers("onnx: Attention", "com.microsoft: MultiHeadAttention GroupQueryAttention")

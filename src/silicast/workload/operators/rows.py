@@ -32,9 +32,25 @@ def row_norm(family: str, value: Value, hidden: int, residual: int = 0) -> Op:
     return Op.make(family, Variant(value.dtype), tokens=tokens, hidden=hidden, residual=residual)
 
 
-@lowers("aten: _softmax _log_softmax _safe_softmax softmax log_softmax", "onnx: Softmax LogSoftmax")
+@lowers("aten: _softmax _log_softmax softmax log_softmax", "onnx: Softmax LogSoftmax")
 def _softmax(call: Call) -> Op:
     return row_softmax(call.inputs[0], call.arg(1, "dim", call.kwargs.get("axis", -1)))
+
+
+@lowers("aten: _safe_softmax")
+def _safe_softmax(call: Call) -> Iterable[Kernel]:
+    """Softmax in attention written out: rows that are masked as a whole become zeros, for which the
+    library compares all scores, joins each row, and chooses. In 16 bits such scores are those of
+    releases before 2.5, which did without.
+    """
+    x, axis = call.inputs[0], call.arg(1, "dim", -1)
+    yield Kernel(row_softmax(x, axis))
+    if x.dtype != "fp32":
+        return
+    rows = x.elements // max(x.shape[axis] if x.shape else 1, 1)
+    yield Kernel(movement(x.nbytes, x.elements, x.elements), "masked", ())
+    yield Kernel(movement(x.elements, rows, x.elements), "masked_rows", ())
+    yield Kernel(movement(x.nbytes + rows, x.nbytes, x.elements), "where", ())
 
 
 # reads 16 bits and writes 32: counted as if both were 32

@@ -94,7 +94,8 @@ def _erf(call: Call) -> Op:
 
 lowers(
     "aten: zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange "
-    "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh"
+    "linspace eye zero scalar_tensor tril_indices triu_indices lift_fresh hann_window "
+    "hamming_window blackman_window kaiser_window"
 )(lambda call: movement(0, call.written_bytes))
 
 # a counter-based generator runs ten rounds of two multiplications for four numbers
@@ -105,6 +106,16 @@ lowers(
 
 lowers("aten: native_dropout")(lambda call: moved(call, per_result=10))
 lowers("aten: native_dropout_backward")(lambda call: moved(call, per_result=2))
+lowers("aten: polar complex")(lambda call: moved(call, per_result=4))
+lowers("aten: rrelu_with_noise")(lambda call: moved(call, per_result=10))
+lowers("aten: _cdist_forward")(
+    lambda call: movement(
+        call.read_bytes, call.written_bytes, 3 * call.out.elements * call.inputs[0].shape[-1]
+    )
+)
+lowers(
+    "aten: mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward"
+)(lambda call: moved(call, per_result=4))
 
 # only what is written is read
 lowers(
@@ -195,6 +206,22 @@ def _reduced(call: Call) -> Op:
     if len(call.inputs) == 2 and call.name.split(".")[1] in ("max", "min"):
         return pointwise("relu", call.inputs, call.out)  # of two tensors
     return moved(call, per_input=3 if "var" in call.name or "std" in call.name else 1)
+
+
+@lowers("aten: mse_loss smooth_l1_loss huber_loss soft_margin_loss")
+def _loss(call: Call) -> Iterable[Kernel]:
+    """A loss an element, then its mean."""
+    each = max(call.inputs, key=lambda value: value.elements)
+    yield Kernel(movement(call.read_bytes, each.nbytes, 4 * each.elements))
+    if call.out.elements < each.elements:
+        yield Kernel(movement(each.nbytes, call.written_bytes, each.elements), "mean", ())
+
+
+@lowers("aten: bucketize searchsorted")
+def _searched(call: Call) -> Op:
+    """Each value halves the sorted ones until one is left."""
+    halvings = min(value.elements for value in call.inputs).bit_length()
+    return moved(call, per_result=halvings)
 
 
 @lowers("aten: _fft_r2c _fft_c2r _fft_c2c")

@@ -10,6 +10,8 @@ from silicast.validation.scorecard.figures import (
     interval_figures,
     one_constant,
     point_figures,
+    promise_figures,
+    rank_correlation,
     summary,
 )
 from silicast.validation.scorecard.suite import Scored
@@ -44,6 +46,21 @@ def test_bias_p90_and_log_ratio_by_hand() -> None:
     assert figures["median_ape"] == pytest.approx(20)
     assert figures["p90_ape"] == pytest.approx(np.percentile([50] + [20] * 9, 90))
     assert figures["median_abs_log"] == pytest.approx(np.log(1.2))
+
+
+def test_order_is_spearmans_and_needs_every_prediction() -> None:
+    measured = np.array([1.0, 2.0, 3.0, 4.0])
+    assert rank_correlation(measured**3, measured) == pytest.approx(1.0)
+    assert rank_correlation(-measured, measured) == pytest.approx(-1.0)
+    assert np.isnan(rank_correlation(np.array([1.0, np.nan, 2.0, 3.0]), measured))
+
+
+def test_a_bound_is_broken_by_more_than_noise_only() -> None:
+    bound = np.array([10.05, 20.0, 41.0])
+    assert promise_figures(scored()) == {}, "a plain roofline promises nothing"
+    assert promise_figures(scored(bound=bound)) == {"rows_below_bound": 2.0}
+    assert promise_figures(scored(bound=bound, noise=np.full(3, 0.01))) == {"rows_below_bound": 1.0}
+    assert summary(scored(bound=bound))["by"]["device"]["b"]["rows_below_bound"] == 1.0
 
 
 def test_interval_score_charges_twenty_times_the_miss() -> None:

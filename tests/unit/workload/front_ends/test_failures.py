@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from silicast.workload.front_ends.failures import (
     FAKE,
+    LAZY,
     NUMPY,
     OWN,
+    QUANTIZED,
+    SCRIPTED,
     SIZES,
     SPARSE,
+    TRANSFORMED,
     VALUES,
     export_failure,
     import_failure,
@@ -42,6 +48,10 @@ def raised(error: Exception) -> Exception:
         (RuntimeError("Could not extract specialized integer from data-dependent u0"), VALUES),
         (RuntimeError("There was no fake impl registered for <CustomOpDef(mine::cube)>"), FAKE),
         (NotImplementedError("Cannot access storage of SparseTensorImpl"), SPARSE),
+        (ValueError("Attempted to use an uninitialized parameter in <method 'stride'"), LAZY),
+        (NotImplementedError("Could not run 'aten::_empty_affine_quantized'"), QUANTIZED),
+        (RuntimeError("attempted to apply meta conversion to view functorch tensor"), TRANSFORMED),
+        (RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype"), OWN),
         (RuntimeError("anything else"), VALUES),
     ],
 )
@@ -51,6 +61,22 @@ def test_the_hint_fits_what_failed(error: Exception, hint: str) -> None:
     name, _, line = found.file.rpartition(":")
     assert name == __file__
     assert int(line) > 0
+
+
+def test_a_scripted_module_is_known_by_its_class() -> None:
+    assert export_failure("RecursiveScriptModule", RuntimeError("any")).hint == SCRIPTED
+
+
+def test_the_line_is_the_users_not_that_of_the_standard_library() -> None:
+    class Stubborn:
+        def __deepcopy__(self, _: object) -> Stubborn:
+            raise RuntimeError("no")
+
+    try:
+        copy.deepcopy([Stubborn()])
+    except RuntimeError as error:
+        found = export_failure("Net", error)
+    assert found.file.rpartition(":")[0] == __file__
 
 
 def test_a_dynamic_size_that_is_forbidden_is_named() -> None:

@@ -17,6 +17,7 @@ from silicast.learning.dispatch import time_of  # noqa: E402
 from silicast.workload.compiled import fused_graph  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
 from silicast.workload.graph import Graph, Node  # noqa: E402
+from silicast.workload.op import IN_CALL  # noqa: E402
 from silicast.workload.op_graph import read_op_graph, write_op_graph  # noqa: E402
 from tests.unit.workload.front_ends import torch_models as models  # noqa: E402
 
@@ -111,6 +112,30 @@ class TestWork:
         graph = graph_of(models.Recurrent(), (torch.zeros(3, 5, 64),))
         once = 2 * 3 * (512 * 64 + 512 * 128 + 2 * 512 * 128 + 192 * 128 + 192 * 64) * 5
         assert counted(graph, "forward") == once
+
+    def test_a_recurrent_layer_is_one_call_of_a_library(self) -> None:
+        graph = graph_of(nn.LSTM(8, 16), (torch.zeros(5, 3, 8),), training=True)
+        forward = [n for block, n in graph.nodes() if block.direction == "forward"]
+        steps = [n for n in forward if n.source == "silicast.recurrence"]
+        assert [n.op.variant.flag(IN_CALL) for n in steps] == [False] + [True] * 9
+        backward = [n for block, n in graph.nodes() if block.direction == "backward"]
+        own = [n for n in backward if n.source == "silicast.recurrence_backward"]
+        assert sum(flops(n) for n in own) == 2 * sum(flops(n) for n in steps)
+
+    def test_a_projected_recurrent_layer_multiplies_its_states(self) -> None:
+        graph = graph_of(nn.LSTM(8, 16, proj_size=4), (torch.zeros(5, 3, 8),))
+        once = 2 * 3 * (64 * 8 + 64 * 4 + 16 * 4) * 5
+        assert counted(graph, "forward") == once
+
+    def test_a_mask_of_attention_is_read_once_however_it_is_broadcast(self) -> None:
+        def run(_: Any, q: Any, mask: Any) -> Any:
+            mask = mask.expand(q.shape[0], -1, -1, -1)
+            return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+        q, mask = torch.zeros(4, 2, 64, 32), torch.zeros(1, 2, 64, 64)
+        graph = graph_of(Wrapped(run), (q, mask))
+        (op,) = (n.op for _, n in graph.nodes() if n.op.family == "attention_prefill")
+        assert op.dim("mask_bytes") == 2 * 64 * 64 * 4
 
 
 class TestMemory:
@@ -494,6 +519,23 @@ class TestProgramsWithGraphsInside:
         module = Wrapped(run, layer=nn.Linear(8, 8))
         nodes = [node for _, node in graph_of(module, (torch.zeros(3, 8),)).nodes()]
         assert nodes[-1].op.variant.dtype == "bf16"
+
+    def test_autocast_of_a_gpu_inside_the_program(self) -> None:
+        """Without a GPU PyTorch would turn it off; regions nest, and end where they end."""
+
+        def run(self: Any, x: Any) -> Any:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                y = self.layer(x)
+                with torch.autocast("cuda", enabled=False):
+                    y = self.layer(y.float())
+                y = self.layer(y)
+            return self.layer(y.float())
+
+        module = Wrapped(run, layer=nn.Linear(8, 8, bias=False))
+        nodes = [node for _, node in graph_of(module, (torch.zeros(3, 8),)).nodes()]
+        products = [node.op.variant.dtype for node in nodes if node.op.family == "gemm"]
+        assert products == ["bf16", "fp32", "bf16", "fp32"]
+        assert torch.cuda.amp.common.amp_definitely_not_available(), "only while it is traced"
 
     def test_results_that_are_no_tensors_are_left_out(self) -> None:
         class Cache:

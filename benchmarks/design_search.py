@@ -1,0 +1,152 @@
+"""How many designs each method of search needs: a space of 20,000, enumerated, then searched.
+
+    python -m benchmarks.design_search [--table FILE]
+
+``FILE`` takes (or holds already) the enumeration, as `silicast design search --method exhaustive`
+writes it; without it the space is enumerated anew, which takes some minutes. Every method then
+searches the space 20 times by 5 % of the designs, with outcomes looked up in the enumeration.
+Written are benchmarks/results/design_search.json and .png: the share of the enumerated hypervolume
+after so many designs, with the worst of all designs as the corner; in the metrics' units, and by
+logarithm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.exploration.design_evaluation import problem_of
+from silicast.exploration.history import History, Outcome
+from silicast.exploration.pareto import hypervolume
+from silicast.exploration.problem import Evaluation, Problem
+from silicast.exploration.search import search
+from silicast.exploration.space_file import read_space
+from silicast.report.plot_file import figure_class
+
+HERE = Path(__file__).parent
+SPACE = HERE / "spaces" / "systolic.toml"
+RESULT = HERE / "results" / "design_search.json"
+METHODS = ("random", "evolutionary", "bayesian")
+SEEDS, SHARE, TARGET = 20, 0.05, 0.99
+MARKS = 40
+
+
+@final
+class LookedUp(Evaluation):
+    """Outcomes of an enumeration."""
+
+    def __init__(self, known: History) -> None:
+        self._space = known.space
+        codes = (int(code) for code in known.codes)
+        self._known: dict[int, Outcome] = dict(zip(codes, known.outcomes, strict=True))
+
+    def outcome(self, design: I64) -> Outcome:
+        return self._known[int(self._space.encode(design[None])[0])]
+
+
+def enumerated(table: Path | None) -> tuple[Problem, History, float]:
+    problem = problem_of(read_space(SPACE))
+    start = time.process_time()
+    state = search(problem, "exhaustive", 10**9, file=table, resume=True)
+    return problem, state.history, time.process_time() - start
+
+
+def shares(history: History, places: list[int], corner: F64, whole: float, *, log: bool) -> F64:
+    """Share of the enumerated hypervolume after so many designs."""
+    values = np.log(history.values) if log else history.values
+    rows = np.cumsum(history.feasible)
+    return np.array([hypervolume(values[: rows[n - 1]], corner) / whole for n in places])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--table", type=Path)
+    problem, known, seconds = enumerated(parser.parse_args().table)
+    budget = int(SHARE * len(known))
+    places = sorted({*np.linspace(16, budget, MARKS).astype(int).tolist(), budget})
+    values = {"plain": known.values, "log": np.log(known.values)}
+    corners = {scale: found.max(axis=0) for scale, found in values.items()}
+    whole = {scale: hypervolume(found, corners[scale]) for scale, found in values.items()}
+    table = Problem(problem.space, problem.objectives, LookedUp(known), problem.identity)
+    curves: dict[str, dict[str, list[F64]]] = {}
+    spent: dict[str, float] = {}
+    for method in METHODS:
+        start = time.process_time()
+        curves[method] = {scale: [] for scale in values}
+        for seed in range(SEEDS):
+            found = search(table, method, budget, seed=seed).history
+            for scale in values:
+                curves[method][scale].append(
+                    shares(found, places, corners[scale], whole[scale], log=scale == "log")
+                )
+        spent[method] = (time.process_time() - start) / SEEDS
+        print(method, spent[method], np.median(curves[method]["plain"], axis=0)[-1], flush=True)
+    result = {
+        "space": SPACE.name, "designs": len(known), "infeasible": known.infeasible,
+        "on_the_front": len(known.front), "objectives": [o.metric for o in known.objectives],
+        "enumeration_cpu_s": None if seconds < 5 else round(seconds, 1),
+        "seeds": SEEDS, "evaluations": budget, "places": places,
+        "methods": {
+            method: {"cpu_s_a_search": round(spent[method], 2)}
+            | {scale: summary(np.array(each), places) for scale, each in scales.items()}
+            for method, scales in curves.items()
+        },
+    }  # fmt: skip
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    draw(result)
+
+
+def summary(curves: F64, places: list[int]) -> dict[str, Any]:
+    reached = [
+        next((n for n, share in zip(places, curve, strict=True) if share >= TARGET), None)
+        for curve in curves
+    ]
+    known = sorted(np.inf if n is None else n for n in reached)
+    middle = float(np.median(known))
+    return {
+        "median_share": np.round(np.median(curves, axis=0), 5).tolist(),
+        "p10_share": np.round(np.quantile(curves, 0.1, axis=0), 5).tolist(),
+        "least_share_at_the_end": round(float(curves[:, -1].min()), 5),
+        "median_designs_to_99_percent": None if np.isinf(middle) else middle,
+        "seeds_that_reach_99_percent": sum(n is not None for n in reached),
+    }
+
+
+def draw(result: dict[str, Any]) -> None:
+    figure = figure_class()(figsize=(9.2, 3.8), layout="constrained")
+    colours = {"random": "#94a3b8", "evolutionary": "#0f766e", "bayesian": "#c2410c"}
+    titles = {"plain": "hypervolume in the metrics' units", "log": "hypervolume of logarithms"}
+    for number, (scale, title) in enumerate(titles.items()):
+        axes = figure.add_subplot(1, 2, number + 1)
+        for method, colour in colours.items():
+            found = result["methods"][method][scale]
+            axes.plot(result["places"], found["median_share"], color=colour, label=method)
+            axes.fill_between(
+                result["places"], found["p10_share"], found["median_share"], color=colour,
+                alpha=0.15, linewidth=0,
+            )  # fmt: skip
+        axes.axhline(TARGET, color="#111827", linewidth=0.8, linestyle=":")
+        low = min(found[scale]["median_share"][0] for found in result["methods"].values())
+        axes.set_ylim(max(0.0, low - 0.02), 1.005)
+        axes.set_xlabel("designs tried")
+        axes.set_ylabel("share of the enumerated hypervolume")
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, color="#e5e7eb", linewidth=0.6)
+        if number == 0:
+            axes.legend(frameon=False, fontsize=9, loc="lower right")
+    figure.suptitle(
+        f"{result['designs']:,} designs, {result['seeds']} seeds: median, and down to the tenth"
+        " percentile", fontsize=10,
+    )  # fmt: skip
+    figure.savefig(RESULT.with_suffix(".png"), dpi=130)
+
+
+if __name__ == "__main__":
+    main()

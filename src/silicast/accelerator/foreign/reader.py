@@ -1,0 +1,150 @@
+"""What a reader of another tool's files gives, and which reader a file belongs to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, final
+
+from silicast.accelerator.architecture import Architecture
+from silicast.accelerator.check import check_architecture
+from silicast.accelerator.constraints import Constraints
+from silicast.accelerator.layers import Layer
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.registry import Registry
+
+MAX_BYTES = 16 << 20
+
+
+@final
+@dataclass(frozen=True)
+class Hardware:
+    """A chip of another tool's file.
+
+    Attributes:
+        architecture, constraints: of it.
+        notes: what the file says and we do not take over, a line each.
+    """
+
+    architecture: Architecture
+    constraints: Constraints
+    notes: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Workload:
+    """Layers of a file.
+
+    Attributes:
+        layers: that multiply and add.
+        left: kind -> how many others there are, which are not mapped.
+    """
+
+    layers: tuple[Layer, ...]
+    left: dict[str, int] = field(default_factory=dict)
+
+
+class ForeignReader(ABC):
+    """Reads files of one tool.
+
+    Attributes:
+        name: of the tool.
+        reads: its files, for messages.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[str]
+
+    @abstractmethod
+    def is_hardware(self, path: Path) -> bool:
+        """Whether a file or folder describes hardware of this tool."""
+
+    @abstractmethod
+    def hardware(self, path: Path) -> Hardware:
+        """The chip that a file describes.
+
+        Raises:
+            SilicastError: it cannot be read, or says what has no meaning here.
+        """
+
+    def is_workload(self, path: Path) -> bool:  # noqa: ARG002 - most have none
+        """Whether a file holds layers of this tool."""
+        return False
+
+    def workload(self, path: Path) -> Workload:
+        """The layers of a file.
+
+        Raises:
+            SilicastError: it cannot be read, or says what has no meaning here.
+        """
+        raise SilicastError(f"{self.name} has no files of layers", file=str(path))
+
+
+READERS: Registry[ForeignReader] = Registry("silicast.accelerator.foreign", "reader", "format")
+
+
+def read_hardware(path: Path, format_: str = "") -> Hardware:
+    """The chip of another tool's file, checked.
+
+    Args:
+        format_: name of the tool; "" = by the file.
+
+    Raises:
+        SilicastError: no tool has such files, or it is no architecture.
+    """
+    if not path.exists():
+        raise SilicastError("there is no such file", kind="io", file=str(path))
+    found = _reader(path, format_, hardware=True).hardware(path)
+    for problem in check_architecture(found.architecture):
+        raise SilicastError(
+            f"expected {problem.expected}, found {problem.found}", field=problem.field,
+            file=str(path),
+        )  # fmt: skip
+    return found
+
+
+def read_workload(path: Path, format_: str = "") -> Workload:
+    """The layers of another tool's file.
+
+    Raises:
+        SilicastError: no tool has such files, or it cannot be read.
+    """
+    if not path.exists():
+        raise SilicastError("there is no such file", kind="io", file=str(path))
+    found = _reader(path, format_, hardware=False).workload(path)
+    if not found.layers:
+        raise SilicastError("holds no layer that multiplies", file=str(path))
+    return found
+
+
+def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
+    known = READERS.all()
+    if name:
+        if name not in known:
+            raise unknown_name(f"unknown format {name!r}", "format", f"one of {', '.join(known)}")
+        return known[name]
+    for reader in known.values():
+        if reader.is_hardware(path) if hardware else reader.is_workload(path):
+            return reader
+    raise SilicastError(
+        "is no file of a tool that we know", file=str(path),
+        hint="; ".join(f"{each.name}: {each.reads}" for each in known.values()),
+    )  # fmt: skip
+
+
+def text_of(path: Path) -> str:
+    """A text file.
+
+    Raises:
+        SilicastError: it cannot be read, is larger than 16 MiB, or no text.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SilicastError("file is larger than 16 MiB", kind="limit", file=str(path))
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+    except UnicodeDecodeError:
+        raise SilicastError("is not text in UTF-8", file=str(path)) from None

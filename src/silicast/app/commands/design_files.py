@@ -1,0 +1,54 @@
+"""`silicast design import`, and `design map` of a file of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from silicast.app import status
+from silicast.app.console import show, warn, write_json
+
+
+def import_(
+    file: Path, /, *, output: Annotated[Path, Parameter(name=("--output", "-o"))],
+    format_: Annotated[str, Parameter(name="--format")] = "",
+) -> int:  # fmt: skip
+    """Make an architecture file of another tool's description of a chip.
+
+    Args:
+        file: Timeloop's folder with parsed-processed-input.yaml, an accelerator of ZigZag (.yaml),
+            a configuration of SCALE-Sim (.cfg), or a chip of MAESTRO (.m).
+        output: the architecture file to write (.toml).
+        format_: timeloop, zigzag, scalesim or maestro, if it cannot be recognised by the file.
+    """
+    from silicast.accelerator.architecture_text import text_of
+    from silicast.accelerator.foreign.reader import read_hardware
+    from silicast.core.files import write_atomically
+
+    found = read_hardware(file, format_)
+    text = text_of(found.architecture, found.constraints, found.notes)
+    write_atomically(output, text.encode())
+    show(f"wrote {output}: {found.architecture.name}")
+    for note in found.notes:
+        warn(note)
+    return status.ANSWERED
+
+
+def map_layers(
+    chip: str, file: str, sizes: Sequence[str], objective: str, effort: int, *, json: bool
+) -> int:
+    """Maps every layer of a file and shows them with their totals."""
+    from silicast.accelerator.layer_table import mapped_layers, workload_of
+    from silicast.accelerator.task import whole_sizes
+    from silicast.report.design_layers import layers_card, layers_data
+
+    workload = workload_of(Path(file), whole_sizes(sizes))
+    found = mapped_layers(chip, workload, objective, effort)
+    if json:
+        write_json(layers_data(found))
+    else:
+        show(layers_card(found))
+    return status.ANSWERED

@@ -1,0 +1,254 @@
+"""Chips and layers of other tools' files, written here in their formats; what is wrong is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silicast.accelerator.architecture import FanOut, Memory
+from silicast.accelerator.architecture_file import read_design
+from silicast.accelerator.architecture_text import text_of
+from silicast.accelerator.foreign.reader import read_hardware, read_workload
+from silicast.accelerator.layer_table import mapped_layers, workload_of
+from silicast.accelerator.task import task_of
+from silicast.app.cli import main
+from silicast.core.catalog import CATALOG
+from silicast.core.errors import SilicastError
+
+SCALE = """[general]
+run_name = small
+[architecture_presets]
+ArrayHeight: 8
+ArrayWidth: 4
+IfmapSramSzkB: 64
+FilterSramSzkB: 32
+OfmapSramSzkB: 16
+Bandwidth: 10
+Dataflow: ws
+[run_presets]
+InterfaceBandwidth: USER
+"""
+TOPOLOGY = """Layer, IFMAP Height, IFMAP Width, Filter Height, Width, Channels, Filters, Strides,
+Conv1, 30, 30, 3, 3, 16, 32, 1,
+Conv1b, 30, 30, 3, 3, 16, 32, 1,
+Conv2DP, 16, 15, 3, 3, 32, 1, 2,
+"""
+ZIGZAG = """name: small
+memories:
+  rf:
+    size: 64
+    r_cost: 0.1
+    w_cost: 0.2
+    area: 3
+    latency: 1
+    operands: [I2]
+    ports:
+      - name: r_port_1
+        type: read
+        bandwidth_min: 8
+        bandwidth_max: 8
+        allocation:
+          - I2, tl
+      - name: w_port_1
+        type: write
+        bandwidth_min: 8
+        bandwidth_max: 8
+        allocation:
+          - I2, fh
+    served_dimensions: [D2]
+  dram:
+    size: 10000000
+    r_cost: 100
+    w_cost: 110
+    latency: 1
+    operands: [I1, I2, O]
+    ports:
+      - name: rw_port_1
+        type: read_write
+        bandwidth_min: 64
+        bandwidth_max: 64
+        allocation:
+          - I1, tl
+          - I2, tl
+          - O, tl
+          - O, fl
+          - O, th
+    served_dimensions: [D1, D2]
+operational_array:
+  unit_energy: 0.5
+  unit_area: 1
+  dimensions: [D1, D2]
+  sizes: [4, 2]
+dataflows:
+  D1:
+    - K, 4
+  D2:
+    - OX, 2
+"""
+ZIGZAG_LAYERS = """- id: 0
+  name: conv
+  operator_type: Conv
+  equation: O[b][k][oy][ox]+=W[k][c][fy][fx]*I[b][c][iy][ix]
+  dimension_relations: [ix=2*ox+1*fx, iy=2*oy+1*fy]
+  loop_dims: [B, K, C, OY, OX, FY, FX]
+  loop_sizes: [1, 8, 4, 6, 6, 3, 3]
+- id: 1
+  operator_type: Add
+  equation: O[b][g][oy][ox]=W[b][g][oy][ox]+I[b][g][oy][ox]
+  loop_dims: [B, G, OY, OX]
+  loop_sizes: [1, 8, 6, 6]
+"""
+MAESTRO = """num_pes: 16
+l1_size_cstr: 128
+l2_size_cstr: 4096
+noc_bw_cstr: 16
+offchip_bw_cstr: 4
+"""
+NETWORK = """// a comment
+Network small {
+  Layer CONV1 {
+    Type: CONV
+    Stride { X: 2, Y: 2 }
+    Dimensions { K: 8, C: 3, R: 3, S: 3, Y: 17, X: 17 }
+    Dataflow { SpatialMap(1,1) K; Cluster(4, P); }
+  }
+  Layer DW { Type: DSCONV Dimensions { K: 1, C: 8, R: 3, S: 3, Y: 10, X: 10 } }
+  Layer POOL1 { Type: POOL Dimensions { K: 8, C: 8, R: 2, S: 2, Y: 8, X: 8 } }
+}
+"""
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_scale_sim(tmp_path: Path) -> None:
+    found = read_hardware(written(tmp_path, "small.cfg", SCALE))
+    chip = found.architecture
+    array = next(node for node in chip.nodes if isinstance(node, FanOut))
+    assert (array.mesh, array.systolic, chip.name) == ((8, 4), "Weights", "small")
+    assert [m.usable_words for m in chip.memories[1:4]] == [32768, 16384, 8192]
+    work = read_workload(written(tmp_path, "net.csv", TOPOLOGY))
+    assert [layer.count for layer in work.layers] == [2, 1]
+    first, second = (layer.einsum for layer in work.layers)
+    assert first.points == 28 * 28 * 3 * 3 * 16 * 32
+    assert dict(second.bounds) == {"G": 32, "C": 1, "M": 1, "R": 3, "S": 3, "N": 1, "P": 8, "Q": 7}
+    products = written(tmp_path, "mm.csv", "Layer, M, N, K,\nfc, 16, 32, 64,\n")
+    assert read_workload(products).layers[0].einsum.points == 16 * 32 * 64
+
+
+def test_zigzag(tmp_path: Path) -> None:
+    found = read_hardware(written(tmp_path, "chip.yaml", ZIGZAG))
+    chip = found.architecture
+    assert [node.name for node in chip.nodes] == ["dram", "D1", "rf", "D2"]
+    rf = chip.nodes[2]
+    assert isinstance(rf, Memory)
+    assert (rf.capacity_words, rf.keeps, rf.read_pj, rf.fill_pj) == (8, ("Weights",), 0.1, 0.2)
+    assert [port.actions for port in rf.ports] == [("read",), ("fill",)]
+    assert chip.memories[0].ports[0].words_per_cycle == 8
+    assert found.constraints.rules["D2", 0].most["Q"] == 2
+    work = read_workload(written(tmp_path, "layers.yaml", ZIGZAG_LAYERS))
+    assert work.left == {"Add": 1}
+    einsum = work.layers[0].einsum
+    assert einsum.points == 8 * 4 * 36 * 9
+    assert einsum.tensor("Inputs").size(einsum.bounds) == 4 * 13 * 13
+    answer = mapped_layers(str(tmp_path / "chip.yaml"), work, "latency")
+    assert answer.cycles >= einsum.points / 8
+
+
+def test_maestro(tmp_path: Path) -> None:
+    chip = read_hardware(written(tmp_path, "chip.m", MAESTRO)).architecture
+    assert chip.units == 16
+    assert [m.usable_words for m in chip.memories[1:]] == [2048, 64]
+    work = read_workload(written(tmp_path, "net.m", NETWORK))
+    assert work.left == {"POOL": 1}
+    assert [layer.einsum.points for layer in work.layers] == [8 * 3 * 9 * 8 * 8, 8 * 9 * 8 * 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.cfg", SCALE.replace("ws", "rs"), "unknown dataflow 'rs'"),
+        ("a.cfg", SCALE.replace("ArrayHeight: 8", "ArrayHeight: 0"), "ArrayHeight"),
+        ("a.cfg", SCALE.replace("Bandwidth: 10", "Bandwidth: 0"), "words a cycle, found '0'"),
+        ("a.cfg", "x", "is no configuration"),
+        ("a.cfg", "[general]\n", "no section"),
+        ("a.yaml", ZIGZAG.replace("bandwidth_max: 64", "bandwidth_max: 0"), "more than 0 bits"),
+        ("a.yaml", ZIGZAG.replace("[D2]", "[D3]"), "no dimension 'D3'"),
+        ("a.yaml", ZIGZAG.replace("[I2]\n", "[I3]\n"), "no operand 'I3'"),
+        ("a.yaml", ZIGZAG.replace("sizes: [4, 2]", "sizes: [4]"), "2 dimensions and 1 sizes"),
+        ("a.yaml", ZIGZAG.replace("name: small", "name: {{ x }}"), "is a template"),
+        ("a.yaml", ZIGZAG.replace("name: small", "name: &x small"), "uses '&'"),
+        ("a.m", MAESTRO.replace("16\n", "0\n", 1), "num_pes"),
+        ("a.m", "num_pes 3", "expected num_pes: 256"),
+        ("a.txt", "", "no file of a tool that we know"),
+    ],
+)
+def test_wrong_chips_are_refused_by_field(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(SilicastError) as error:
+        read_hardware(written(tmp_path, name, text))
+    assert said in str(error.value)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "head\n", "no layer"),
+        ("a.csv", TOPOLOGY.replace("30, 30, 3, 3", "2, 30, 3, 3"), "larger than its input"),
+        ("a.csv", TOPOLOGY.replace("16, 32, 1,", "16, x, 1,"), "line 2, filters"),
+        ("a.yaml", ZIGZAG_LAYERS.replace("ix=2*ox+1*fx", "ix:ox"), "dimension_relations"),
+        ("a.yaml", ZIGZAG_LAYERS.replace("[1, 8, 4, 6, 6, 3, 3]", "[1]"), "1 loop_sizes"),
+        ("a.m", NETWORK.replace("R: 3", "R: 30", 1), "larger than its input"),
+        ("a.m", NETWORK.replace("K: 8, C: 3", "C: 3"), "has no K"),
+        ("a.m", NETWORK.rstrip()[:-3], "ends inside a brace"),
+    ],
+)  # fmt: skip
+def test_wrong_layers_are_refused_by_field(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(SilicastError) as error:
+        read_workload(written(tmp_path, name, text))
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["eyeriss", "systolic-128"])
+def test_what_is_written_is_read_as_the_same_design(tmp_path: Path, name: str) -> None:
+    design = read_design(CATALOG / "designs" / f"{name}.toml")
+    path = written(tmp_path, "again.toml", text_of(design.architecture, design.constraints))
+    again = read_design(path)
+    assert again.architecture == design.architecture
+    assert again.constraints == design.constraints
+
+
+def test_importing_and_mapping_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chip, net = written(tmp_path, "chip.yaml", ZIGZAG), written(tmp_path, "net.csv", TOPOLOGY)
+    target = tmp_path / "chip.toml"
+    assert main(["design", "import", str(chip), "-o", str(target)]) == 0
+    assert main(["design", "map", str(target), str(net), "--effort", "1", "--json"]) == 0
+    assert '"count": 2' in capsys.readouterr().out
+    assert task_of(str(target), "matmul", ["m=2", "n=2", "k=2"]).architecture.units == 8
+
+
+def test_a_graph_of_ours_is_layers(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'silicast[onnx]'")
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 6, 8, 8])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [6, 4, 3, 3], [0.0] * 216)],
+    )  # fmt: skip
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    found = workload_of(path, {})
+    assert [layer.einsum.points for layer in found.layers] == [64 * 6 * 4 * 9]
+    assert sum(found.left.values()) == 1
