@@ -91,7 +91,9 @@ class Search:
                 fits = np.prod(factors, axis=0) <= place.limit
             elif isinstance(memory, Memory) and memory.capacity_words is not None:
                 tile = states.tile[:, rows] * factors
-                needed = sum((self.facts.volume(t, tile) for t in inside), np.zeros(len(rows)))
+                needed = sum(
+                    (memory.taken(self.facts.volume(t, tile)) for t in inside), np.zeros(len(rows))
+                )
                 fits = needed <= memory.usable_words
             else:
                 continue

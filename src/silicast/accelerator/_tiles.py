@@ -201,7 +201,7 @@ class Tiles:
         needed = np.zeros((1,) * len(self.dims))
         for t, kept in enumerate(self.facts.kept):
             if level in kept:
-                needed = needed + self.lattice.volume(self.facts.tensors[t])
+                needed = needed + memory.taken(self.lattice.volume(self.facts.tensors[t]))
         return np.where(needed <= memory.usable_words, 0.0, np.inf)
 
     def leak(self, slot: int) -> float:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
 
+import numpy as np
+
 from silicast.accelerator.formats import TensorFormat
+from silicast.core.numerics import F64
 
 Action = Literal["read", "fill", "update"]
 """``read``: words to below, and read-modify-write; ``fill``: words from above; ``update``: results
@@ -30,12 +33,14 @@ class Port:
         words_per_cycle: what all ``actions`` of all ``tensors`` share.
         actions: which use it.
         tensors: which use it; empty = all.
+        exposed: the units wait while it moves words; otherwise they work meanwhile.
     """
 
     name: str
     words_per_cycle: float
     actions: tuple[Action, ...] = ACTIONS
     tensors: tuple[str, ...] = ()
+    exposed: bool = False
 
 
 @final
@@ -86,6 +91,8 @@ class Memory:
         block_words: words that one access moves; the energies are of one access.
         cluster: instances whose accesses are one wide access (a register of a vector unit).
         buffers: tiles held at once (2 = double buffering): divides the capacity.
+        bank_words: of a bank, which holds words of one tensor only; None = words of any tensor
+            stand side by side.
         exposes_fills: no work goes on while a tile is filled or drained (one buffer, no overlap).
         keeps: tensors that it must keep; ``None`` = all.
         may_bypass: tensors of ``keeps`` that a mapping may leave out.
@@ -124,6 +131,14 @@ class Memory:
     expand_pj: float | None = None
     compress_pj: float | None = None
     recodes: bool = False
+    bank_words: float | None = None
+
+    def taken(self, words: F64) -> F64:
+        """Room that a tile of one tensor takes: whole banks."""
+        if self.bank_words is None:
+            return words
+        found: F64 = np.ceil(words / self.bank_words) * self.bank_words
+        return found
 
     def format_of(self, tensor: str) -> TensorFormat | None:
         """How it keeps a tensor; None = with all its zeros."""
@@ -133,6 +148,11 @@ class Memory:
     def usable_words(self) -> float:
         """What tiles may fill of one instance; infinite where nothing limits it."""
         return math.inf if self.capacity_words is None else self.capacity_words / self.buffers
+
+    @property
+    def hidden_ports(self) -> tuple[Port, ...]:
+        """Ports that work while the units do: what limits its bandwidth."""
+        return tuple(port for port in self.ports if not port.exposed)
 
     def must_keep(self, tensor: str) -> bool:
         """Whether every mapping keeps ``tensor`` here."""

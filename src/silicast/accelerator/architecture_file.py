@@ -46,6 +46,7 @@ class PortTable(_Strict, frozen=True):
     actions: tuple[Action, ...] = ACTIONS
     tensors: tuple[str, ...] = ()
     name: str = ""
+    exposed: bool = False
 
 
 class EnergyTable(_Strict, frozen=True):
@@ -94,6 +95,7 @@ class LevelTable(_Strict, frozen=True):
     block_words: int = 1
     cluster: int = 1
     buffers: float = 1
+    bank_words: float | None = None
     exposes_fills: bool = False
     keeps: tuple[str, ...] | None = None
     may_bypass: tuple[str, ...] = ()
@@ -176,6 +178,14 @@ class RuleTable(_Strict, frozen=True):
     indexing: tuple[str, ...] = ()
 
 
+class PolicyTable(_Strict, frozen=True):
+    """``[policy]``: what the chip's own mapper prefers."""
+
+    objective: Literal["energy", "latency", "edp"] | None = None
+    first: str = ""
+    round_up: dict[str, tuple[int, ...]] = {}
+
+
 class ArchitectureFile(_Strict, frozen=True):
     """The whole file."""
 
@@ -191,6 +201,7 @@ class ArchitectureFile(_Strict, frozen=True):
     constraint: tuple[RuleTable, ...] = ()
     least_utilisation: float = 0.0
     density: dict[str, str | float] = {}
+    policy: PolicyTable = PolicyTable()
     vector: VectorTable | None = None
     system: SystemTable = SystemTable()
     mapping: tuple[StoredTable, ...] = ()
@@ -276,7 +287,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         ) from None  # fmt: skip
     architecture = Architecture(
         name=content.name,
-        nodes=tuple(_node(level) for level in content.level),
+        nodes=_nodes(content, file),
         compute=Compute(
             content.compute.name, content.compute.per_cycle, content.compute.energy_pj,
             content.compute.leak_pj, content.compute.area_um2, content.compute.on_zero,
@@ -296,6 +307,13 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
 
+def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
+    try:
+        return tuple(_node(level) for level in content.level)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+
+
 def _node(level: LevelTable) -> Node:
     if level.mesh:
         return FanOut(
@@ -309,15 +327,17 @@ def _node(level: LevelTable) -> Node:
         )
     words = level.capacity_words
     if level.capacity_kib is not None:
-        words = level.capacity_kib * 1024 * 8 / level.word_bits
+        words = level.capacity_kib * 1024 * 8 / max(level.word_bits, 1)  # 0 is refused later
     energy = level.energy_pj
     return Memory(
         name=level.name, capacity_words=words, word_bits=level.word_bits,
         block_words=level.block_words, cluster=level.cluster, buffers=level.buffers,
         exposes_fills=level.exposes_fills, keeps=level.keeps, may_bypass=level.may_bypass,
         ports=tuple(
-            Port(port.name or "+".join(port.actions), port.words_per_cycle, port.actions,
-                 port.tensors)
+            Port(
+                port.name or "+".join(port.actions), port.words_per_cycle, port.actions,
+                port.tensors, port.exposed,
+            )
             for port in level.port
         ),
         read_pj=energy.read, fill_pj=energy.fill, update_pj=energy.update,
@@ -329,6 +349,7 @@ def _node(level: LevelTable) -> Node:
         ),
         metadata=_metadata(level.metadata), gated_pj=energy.gated, expand_pj=energy.expand,
         compress_pj=energy.compress, recodes=level.recodes,
+        bank_words=level.bank_words,
     )  # fmt: skip
 
 

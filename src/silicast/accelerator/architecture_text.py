@@ -86,7 +86,7 @@ def _memory(node: Memory) -> dict[str, Any]:
             "capacity_words": (None if words is None or math.isinf(words) else words, None),
             "word_bits": (node.word_bits, 8), "block_words": (node.block_words, 1),
             "cluster": (node.cluster, 1), "buffers": (node.buffers, 1),
-            "exposes_fills": (node.exposes_fills, False),
+            "exposes_fills": (node.exposes_fills, False), "bank_words": (node.bank_words, None),
             "keeps": (None if node.keeps is None else list(node.keeps), None),
             "may_bypass": (list(node.may_bypass), []), "area_um2": (node.area_um2, None),
         }
@@ -100,7 +100,10 @@ def _memory(node: Memory) -> dict[str, Any]:
     ports = []
     for port in node.ports:
         own = {"name": port.name, "words_per_cycle": port.words_per_cycle}
-        some = {"actions": (list(port.actions), list(ACTIONS)), "tensors": (list(port.tensors), [])}
+        some: dict[str, tuple[Any, Any]] = {
+            "actions": (list(port.actions), list(ACTIONS)), "exposed": (port.exposed, False),
+            "tensors": (list(port.tensors), []),
+        }  # fmt: skip
         ports.append(own | _changed(some))
     if energy:
         found["energy_pj"] = energy
@@ -114,6 +117,7 @@ def _fan_out(node: FanOut) -> dict[str, Any]:
         {
             "multicast": (node.multicast, True), "reduction": (node.reduction, True),
             "systolic": (node.systolic, ""), "hop_pj": (node.hop_pj, None),
+            "waits": (node.waits, False),
         }
     )  # fmt: skip
 

@@ -90,6 +90,11 @@ def _memory(memory: Memory) -> Iterator[Problem]:
     name = memory.name
     if memory.capacity_words is not None:
         yield from _above(f"{name}.capacity_words", memory.capacity_words)
+    if memory.bank_words is not None:
+        yield from _above(f"{name}.bank_words", memory.bank_words)
+        if memory.bank_words > (memory.capacity_words or 0):
+            yield Problem(f"{name}.bank_words", f"at most its {memory.capacity_words} words",
+                          f"{memory.bank_words:g}")  # fmt: skip
     for field in ("word_bits", "block_words", "cluster", "buffers"):
         yield from _above(f"{name}.{field}", getattr(memory, field))
     for field in ("read_pj", "fill_pj", "update_pj", "leak_pj_per_cycle", "area_um2"):

@@ -135,7 +135,11 @@ def cost_of(
     marches = _marches(einsum, architecture, traffic)
     steps = traffic.steps if zeros is None else zeros.steps
     work = steps / architecture.compute.per_cycle + marches
-    busiest = busiest_cycles(architecture, work, list(ports.values()))
+    hidden = [
+        ports[memory.name, port.name]
+        for memory in architecture.memories for port in memory.hidden_ports
+    ]  # fmt: skip
+    busiest = busiest_cycles(architecture, work, hidden)
     exposed = moved.exposed_cycles()
     total = busiest + np.ceil(exposed)
     compute = architecture.compute
@@ -255,16 +259,17 @@ class _Moved:
         }
 
     def exposed_cycles(self) -> F64:
-        """Fills and drains of memories that cannot overlap them, and the ramps of the others.
+        """Ports and fills that nothing overlaps, and the ramps of the others.
 
         A ramp is the first tile's way in, through the slowest port that fills use.
         """
         total = np.zeros(len(self.traffic))
         for level, memory in enumerate(self.arch.memories):
-            if level == 0:
-                continue
             for port in memory.ports:
-                if "fill" not in port.actions:
+                if port.exposed:
+                    total = total + self.words(level, port, port.actions) / port.words_per_cycle
+                    continue
+                if level == 0 or "fill" not in port.actions:
                     continue
                 if memory.exposes_fills:
                     total = total + self.words(level, port, ("fill",)) / port.words_per_cycle
@@ -366,13 +371,15 @@ class _Moved:
         for level, memory in enumerate(self.arch.memories):
             if self.zeros is None:
                 if memory.capacity_words is not None:
-                    found &= self.traffic.tiles[level].sum(axis=0) <= memory.usable_words
+                    taken = memory.taken(self.traffic.tiles[level])
+                    found &= taken.sum(axis=0) <= memory.usable_words
                 continue
             described = np.zeros(len(self.traffic))
             for t in range(len(self.einsum.tensors)):
                 if (level, t) in self.zeros.formats:
                     described = described + self.zeros.formats[level, t].total("stored")
-            found &= holds(memory, self.zeros.stored[level].sum(axis=0), described) >= 0
+            taken = memory.taken(self.zeros.stored[level]).sum(axis=0)
+            found &= holds(memory, taken, described) >= 0
         return found
 
 

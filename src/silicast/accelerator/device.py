@@ -74,7 +74,7 @@ def with_main_memory(design: Design, file: str) -> Design:
         first = replace(first, ports=(*first.ports, Port("system", words)))
         arch = replace(arch, nodes=(first, *arch.nodes[1:]))
         return msgspec.structs.replace(design, architecture=arch)
-    if not first.ports:
+    if not first.hidden_ports:
         raise SilicastError(
             f"main memory {first.name} has no port: as a device it needs a bandwidth",
             field=f"{first.name}.port", file=file,
@@ -85,7 +85,7 @@ def with_main_memory(design: Design, file: str) -> Design:
 
 def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "read") -> float:
     """Words that main memory can move in a cycle: of one tensor, or of all ports together."""
-    ports = arch.memories[0].ports
+    ports = arch.memories[0].hidden_ports
     if not tensor:
         return sum(port.words_per_cycle for port in ports if port.name != "system") or sum(
             port.words_per_cycle for port in ports
@@ -109,11 +109,22 @@ def _check_units(content: ArchitectureFile, file: str) -> None:
                 f"expected more than 0, found {table.per_cycle:g}",
                 field=f"compute.formats.{name}.per_cycle", file=file,
             )  # fmt: skip
-    vector = content.vector
-    if vector is not None and not (0 < vector.per_cycle < math.inf):
-        raise SilicastError(
-            f"expected more than 0, found {vector.per_cycle:g}", field="vector.per_cycle", file=file
-        )
+    vector, system = content.vector, content.system
+    positive = {
+        "vector.per_cycle": vector.per_cycle if vector else None,
+        "vector.special_per_cycle": vector.special_per_cycle if vector else None,
+        "system.power_w": system.power_w, "system.devices_per_node": system.devices_per_node,
+        **{f"system.links.{n}.bandwidth_gb_per_s": x.bandwidth_gb_per_s
+           for n, x in system.links.items()},
+    }  # fmt: skip
+    for field, value in positive.items():
+        if value is not None and not 0 < value < math.inf:
+            raise SilicastError(f"expected more than 0, found {value:g}", field=field, file=file)
+    for field, value in (("launch_us", system.launch_us), ("idle_w", system.idle_w)):
+        if value is not None and not 0 <= value < math.inf:
+            raise SilicastError(
+                f"expected 0 or more, found {value:g}", field=f"system.{field}", file=file
+            )
 
 
 def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
@@ -179,7 +190,7 @@ def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: s
 
 def _bandwidth(memory: Memory) -> float:
     """Bytes a cycle of one instance; 0 where no port limits it."""
-    return sum(port.words_per_cycle for port in memory.ports) * memory.word_bits / 8.0
+    return sum(port.words_per_cycle for port in memory.hidden_ports) * memory.word_bits / 8.0
 
 
 def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:

@@ -20,9 +20,10 @@ PRODUCT, PRODUCTS, WINDOWS, GROUPED = "matmul", "batched_matmul", "conv2d", "gro
 """One product or several of the same weights; products of weights of their own; convolutions of
 one group; of several."""
 
-FINE, COARSE, LARGEST = 2.0, 4.0, 4096.0
-"""The grid: powers of two up to 1,024, then of four; beyond the largest only the outermost loops
-grow."""
+POINTS = np.array([*(2.0**n for n in range(11)), 4096.0, 16384.0])
+"""The grid: powers of two up to 1,024, then of four; larger sizes are those of the largest with
+longer loops."""
+LARGEST = float(POINTS[-1])
 EDGES: Mapping[str, float] = {
     "B": 64.0, "G": 64.0, "P": 256.0, "Q": 256.0, "C": 1024.0, "R": 11.0, "S": 11.0,
 }  # fmt: skip
@@ -64,26 +65,33 @@ class Problem:
         groups = max(sizes.get("G", 1), 2) if self.op == GROUPED else 1
         return conv2d(**small, groups=groups, stride=self.stride, dilation=self.dilation)
 
-    def grid(self, sizes: F64) -> I64:
+    def grid(self, sizes: F64, way: int = 0) -> I64:
         """The sizes to search for given ones, (dims, rows).
 
+        Args:
+            way: 0 = the nearest of the grid, -1 and 1 = the next below and above.
+
         >>> Problem("matmul").grid(np.array([[3.0], [28672.0], [1500.0]])).ravel().tolist()
-        [4, 4096, 1024]
+        [4, 16384, 1024]
         """
         found = np.empty(sizes.shape)
         for index, dim in enumerate(self.dims):
-            found[index] = _on_grid(dim, sizes[index])
+            found[index] = _on_grid(dim, sizes[index], way)
         return found.astype(np.int64)
 
 
-def _on_grid(dim: str, size: F64) -> F64:
-    if dim in ("R", "S"):
-        return np.minimum(size, EDGES[dim])
+def _on_grid(dim: str, size: F64, way: int) -> F64:
     most = EDGES.get(dim, LARGEST)
-    # frexp, not a logarithm: its bits are the same on every machine
-    mantissa, exponent = np.frexp(size)
-    up = (mantissa > np.sqrt(0.5)).astype(np.int64)
-    power = exponent - 1 + up
-    coarse = power + (power % 2) * (power > 10) * np.where(mantissa > np.sqrt(0.5), -1, 1)
-    nearest: F64 = np.ldexp(1.0, np.where(power > 10, coarse, power).astype(np.int64))
-    return np.minimum(nearest, most)
+    if dim in ("R", "S"):
+        return np.minimum(size, most)
+    points = POINTS[most >= POINTS]
+    below = np.searchsorted(points, size, side="right") - 1
+    above = np.minimum(np.searchsorted(points, size, side="left"), len(points) - 1)
+    if way:
+        found: F64 = points[below if way < 0 else above]
+        return found
+    # The nearer in ratio: size / below against above / size.
+    nearer: F64 = np.where(
+        size * size > points[below] * points[above], points[above], points[below]
+    )
+    return nearer

@@ -1,14 +1,17 @@
 """Mappings of sizes that were not searched: a searched mapping, cut and stretched, counted exactly.
 
-Loops are cut from the innermost outwards where a dimension is shorter than they reach; what is
-left of a longer one is walked through by main memory's loops. Tiles never grow, so that what
-fitted fits.
+Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is
+left of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then
+by the longest in time where tiles still fit, else by those of main memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
@@ -18,16 +21,50 @@ from silicast.accelerator.accounting import Traffic, account
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.architecture_file import StoredTable
 from silicast.accelerator.chip import Chip
+from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost_of
 from silicast.accelerator.einsum import Einsum
-from silicast.accelerator.mapper import best_mapping
+from silicast.accelerator.mapper import Mapped, best_mapping
 from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.problems import Problem
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """Sizes of one problem that somebody asked for.
+
+    Attributes:
+        problem, compute, bits: see :func:`template_of`.
+        sizes: (dims, rows).
+    """
+
+    problem: Problem
+    compute: str
+    bits: float
+    sizes: F64
+
+
+_ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def listening() -> Iterator[list[Asked]]:
+    """Inside, all sizes whose costs are asked for are noted."""
+    found: list[Asked] = []
+    token = _ASKED.set(found)
+    try:
+        yield found
+    finally:
+        _ASKED.reset(token)
+
+
 EFFORT = 60_000
 """Partial mappings that are tried for a size of the grid."""
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Of what is left, the parts that a loop is tried with until tiles fit."""
 NEAREST = 3
 """Stored mappings that are tried for a size."""
 
@@ -38,7 +75,7 @@ class Template:
     """A searched mapping.
 
     Attributes:
-        einsum, arch: what was mapped, and on what.
+        einsum, arch, rules: what was mapped, on what, and under which rules.
         batch: the mapping, a batch of one.
         sizes: of the dimensions, (dims,).
         gap: how much less time another mapping may take, relative to this one's.
@@ -46,6 +83,7 @@ class Template:
 
     einsum: Einsum
     arch: Architecture
+    rules: Constraints
     batch: MappingBatch
     sizes: F64
     gap: float
@@ -53,16 +91,89 @@ class Template:
     def refitted(self, sizes: F64) -> MappingBatch:
         """The mapping for other sizes, (dims, rows)."""
         bounds = self.batch.factors[:, :, 0]
-        covered = np.ones(sizes.shape)
         factors = np.ones((*bounds.shape, sizes.shape[1]))
+        covered = np.ones(sizes.shape)
         for slot in range(len(bounds) - 1, -1, -1):
-            for dim in np.flatnonzero(bounds[slot] > 1):
+            for dim in np.flatnonzero(bounds[slot] > 1).tolist():
                 left = np.ceil(sizes[dim] / covered[dim])
                 factors[slot, dim] = np.minimum(bounds[slot, dim], left)
                 covered[dim] *= factors[slot, dim]
+        for slot, dim in self.growing:
+            if not (covered[dim] < sizes[dim]).any():
+                continue
+            grown = self._grown(factors, covered, sizes, slot, dim)
+            covered[dim] *= grown / factors[slot, dim]
+            factors[slot, dim] = grown
         factors[0] *= np.ceil(sizes / covered)
         positions = np.broadcast_to(self.batch.positions, factors.shape)
         return MappingBatch(factors, positions, self.batch.keep)
+
+    @cached_property
+    def growing(self) -> list[tuple[int, int]]:
+        """Loops that take what a larger size leaves over, in this order: those in space; then of
+        each dimension the longest in time, further out where two are alike; then any other memory
+        on the chip, from main memory inwards. Those that a rule fixes are left out.
+        """
+        bounds = self.batch.factors[:, :, 0]
+        in_space, in_time, others = [], [], []
+        for slot, place in enumerate(self.arch.slots):
+            fixed = self.rules.of(self.arch, slot).fixed
+            for dim, name in enumerate(self.einsum.dims):
+                if name in fixed:
+                    continue
+                if place.is_spatial:
+                    if bounds[slot, dim] > 1:
+                        in_space.append((slot, dim))
+                elif slot and bounds[slot, dim] > 1:
+                    in_time.append((-bounds[slot, dim], slot, dim))
+                elif slot:
+                    others.append((slot, dim))
+        return [*in_space, *((slot, dim) for _, slot, dim in sorted(in_time)), *others]
+
+    def _grown(self, factors: F64, covered: F64, sizes: F64, slot: int, dim: int) -> F64:
+        """The loop bound that takes all that is left, or a part, or as much as an axis has; as it
+        is where tiles would not fit.
+        """
+        own: F64 = factors[slot, dim].copy()
+        most = np.ceil(sizes[dim] / (covered[dim] / own))
+        limit = self.arch.slots[slot].limit
+        if self.arch.slots[slot].is_spatial:
+            others = factors[slot].prod(axis=0) / own
+            most = np.minimum(most, np.maximum(np.floor(limit / others), own))
+        rule = self.rules.of(self.arch, slot).most.get(self.einsum.dims[dim])
+        if rule is not None:
+            most = np.maximum(np.minimum(most, rule), own)
+        tried, open_ = factors.copy(), most > own
+        for share in SHARES:
+            if not open_.any():
+                break
+            tried[slot, dim] = np.maximum(np.ceil(most * share), own)
+            fits = open_ & self._fits(tried, sizes)
+            own = np.where(fits, tried[slot, dim], own)
+            open_ &= ~fits
+        return own
+
+    def _fits(self, factors: F64, sizes: F64) -> NDArray[np.bool_]:
+        """Whether the tiles of all tensors fit every memory but the first, (rows,)."""
+        inside = factors[::-1].cumprod(axis=0)[::-1]
+        found: NDArray[np.bool_] = np.ones(sizes.shape[1], dtype=bool)
+        dims = self.einsum.dims
+        for level, memory in enumerate(self.arch.memories):
+            if level == 0 or memory.capacity_words is None:
+                continue
+            tile = np.minimum(inside[self.arch.memory_slots[level]], sizes)
+            words = np.zeros(sizes.shape[1])
+            for tensor in self.einsum.tensors:
+                if tensor.name in self.batch.keep[level]:
+                    volume = np.ones(sizes.shape[1])
+                    for rank in tensor.ranks:
+                        span = np.ones(sizes.shape[1])
+                        for name, step in rank:
+                            span += step * (tile[dims.index(name)] - 1.0)
+                        volume *= span
+                    words += volume
+            found &= words <= memory.usable_words
+        return found
 
     def counted(self, sizes: F64) -> Traffic:
         """What the mapping for other sizes moves."""
@@ -99,12 +210,25 @@ def template_of(
     Raises:
         SilicastError: no mapping fits.
     """
+    found = searched(chip, problem, sizes, compute, bits, EFFORT)
+    arch, einsum = found.cost.architecture, found.cost.einsum
+    batch = MappingBatch.of(found.nest, einsum, arch)
+    return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(found.cost))
+
+
+def searched(
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int
+) -> Mapped:
+    """The best mapping of one size that ``effort`` partial mappings find: least energy times time,
+    or least time where energies are not stated.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
     arch = chip.in_format(compute, bits)
     einsum = problem.einsum(dict(zip(problem.dims, sizes, strict=True)))
     objective: Objective = "latency" if chip.missing_energy else "edp"
-    found = best_mapping(einsum, arch, chip.rules, objective=objective, effort=EFFORT)
-    batch = MappingBatch.of(found.nest, einsum, arch)
-    return Template(einsum, arch, batch, _floats(einsum), time_gap(found.cost))
+    return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
 
 
 def time_gap(found: Cost) -> float:
@@ -141,7 +265,7 @@ def stored_templates(
     found = []
     arch = chip.in_format(compute, bits)
     for number, table in enumerate(chip.stored):
-        if table.op != key_of(problem) or table.bits != bits:
+        if (table.op, table.format, table.bits) != (key_of(problem), compute, bits):
             continue
         try:
             einsum = problem.einsum(table.sizes)
@@ -151,7 +275,7 @@ def stored_templates(
                 f"does not belong to this design: {error}", field=f"mapping[{number}]",
                 hint="compile the design anew",
             ) from None  # fmt: skip
-        found.append(Template(einsum, arch, batch, _floats(einsum), table.gap))
+        found.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
     return tuple(found)
 
 
@@ -200,15 +324,21 @@ def counted(
         SilicastError: no mapping fits.
     """
     rows = sizes.shape[1]
+    if (asked := _ASKED.get()) is not None:
+        asked.append(Asked(problem, compute, bits, sizes))
     stored = stored_templates(chip, problem, compute, bits)
     if stored:
         groups = _nearest(stored, sizes)
     else:
-        keys, where = np.unique(problem.grid(sizes), axis=1, return_inverse=True)
+        cells = np.stack([problem.grid(sizes, way) for way in (0, 1)])
+        keys, where = np.unique(cells.reshape(-1, rows), axis=1, return_inverse=True)
         where = where.reshape(-1)
         groups = [
             (
-                [template_of(chip, problem, tuple(key.tolist()), compute, bits)],
+                [
+                    template_of(chip, problem, tuple(cell), compute, bits)
+                    for cell in dict.fromkeys(map(tuple, key.reshape(2, -1).tolist()))
+                ],
                 np.flatnonzero(where == n),
             )
             for n, key in enumerate(keys.T)

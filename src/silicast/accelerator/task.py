@@ -18,6 +18,7 @@ from silicast.accelerator.density import density_of
 from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
+from silicast.accelerator.policy import Policy, mapping_by_policy
 from silicast.accelerator.sparse import holds
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.core.errors import SilicastError, unknown_name
@@ -32,11 +33,12 @@ TIMELOOP = "parsed-processed-input.yaml"
 @final
 @dataclass(frozen=True)
 class Task:
-    """An einsum to be mapped onto a design under its rules."""
+    """An einsum to be mapped onto a design under its rules, as its policy prefers."""
 
     einsum: Einsum
     architecture: Architecture
     constraints: Constraints
+    policy: Policy = Policy()
 
 
 def task_of(
@@ -65,9 +67,35 @@ def task_of(
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
     chosen = find_design(design)
-    einsum = with_densities(einsum_of(op, sizes), chosen.content.density, densities)
-    _check_tensors(chosen.architecture, einsum)
-    return Task(einsum, chosen.architecture, chosen.constraints)
+    file = design if design.endswith(".toml") else ""
+    einsum = einsum_of(op, sizes)
+    try:
+        einsum = with_densities(einsum, chosen.content.density)
+        _check_tensors(chosen.architecture, einsum)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    einsum = with_densities(einsum, {}, densities)
+    wished = chosen.content.policy
+    for dim, numbers in wished.round_up.items():
+        if any(number < 1 for number in numbers):
+            raise SilicastError(
+                f"expected numbers of at least 1, found {min(numbers)}",
+                field=f"policy.round_up.{dim}", file=file,
+            )  # fmt: skip
+    policy = Policy(wished.objective, wished.first, wished.round_up)
+    return Task(einsum, chosen.architecture, chosen.constraints, policy)
+
+
+def architecture_of(design: str) -> Architecture:
+    """A design by name, architecture file or folder of Timeloop's files.
+
+    Raises:
+        SilicastError: there is none, or it cannot be read.
+    """
+    folder = Path(design)
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        return described(folder).architecture
+    return find_design(design).architecture
 
 
 def with_densities(
@@ -95,6 +123,8 @@ def with_densities(
             )  # fmt: skip
         einsum.tensor(name)
         given[name] = value
+    if not given:
+        return einsum
     return einsum.with_densities(
         {
             name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
@@ -184,14 +214,23 @@ def _sizes_of(op: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(OPERATIONS[op]).parameters
 
 
-def mapped(task: Task, objective: str = "energy", effort: int = EFFORT) -> Mapped:
+def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     """The best mapping of a task.
+
+    Args:
+        objective: energy, latency or edp; "" = what the design's policy says, else energy.
+        effort: as of :func:`.best_mapping`.
 
     Raises:
         SilicastError: an unknown objective, or no mapping fits.
     """
+    objective = objective or task.policy.objective or "energy"
     for known in OBJECTIVES:
         if objective == known:
+            if not task.policy.is_plain and not task.architecture.knows_zeros:
+                return mapping_by_policy(
+                    task.einsum, task.architecture, task.constraints, task.policy, known, effort
+                )
             if task.architecture.knows_zeros:
                 return _mapped_zeros(task, known, effort)
             return best_mapping(
@@ -273,7 +312,7 @@ def overflow(found: Cost) -> SilicastError:
             if error is not None:
                 return error
             continue
-        needed = float(found.traffic.tiles[level, :, 0].sum())
+        needed = float(memory.taken(found.traffic.tiles[level, :, 0]).sum())
         if needed > memory.usable_words:
             largest = int(found.traffic.tiles[level, :, 0].argmax())
             return SilicastError(
@@ -288,7 +327,7 @@ def overflow(found: Cost) -> SilicastError:
 def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
     memory, zeros = found.architecture.memories[level], found.zeros
     assert zeros is not None
-    values = float(zeros.stored[level, :, 0].sum())
+    values = float(memory.taken(zeros.stored[level, :, 0]).sum())
     metadata = sum(
         float(each.total("stored")[0]) for (at, _), each in zeros.formats.items() if at == level
     )

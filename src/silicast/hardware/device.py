@@ -359,16 +359,22 @@ class Device:
         """The same device in another :attr:`power_state`."""
         return self if state == self.power_state else replace(self, power_state=state)
 
+    @property
+    def matrix_pipes(self) -> tuple[str, ...]:
+        """Pipes that multiply matrices, the fastest first; the vector units of a design do not."""
+        return ("tensor", "fma") if self.structure is None else ("tensor",)
+
     def matrix_pipe(self, dtype: str) -> str:
         """The pipe that multiplies matrices in ``dtype``: tensor cores, else FMA.
 
         Raises:
             SilicastError: the device computes ``dtype`` on neither.
         """
-        for pipe in ("tensor", "fma"):
+        for pipe in self.matrix_pipes:
             if self.rate_per_core(pipe, dtype) > 0.0:
                 return pipe
-        known = sorted({d for pipe in self.core.pipes.values() for d in pipe.rate})
+        pipes = [self.core.pipes[name] for name in self.matrix_pipes if name in self.core.pipes]
+        known = sorted({d for pipe in pipes or self.core.pipes.values() for d in pipe.rate})
         raise unsupported(
             f"{self.name} has no {dtype} matrix arithmetic",
             "dtype",

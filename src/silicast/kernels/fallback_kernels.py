@@ -129,7 +129,7 @@ class ModuleFallback(Fallback):
 def _format_of(stream: Stream, device: Device) -> str:
     """The format that the rates are asked for: bf16 where a stream holds matrix products."""
     plain = stream.matrix is None
-    able = any(device.rate_per_core(pipe, "bf16") > 0.0 for pipe in ("tensor", "fma"))
+    able = any(device.rate_per_core(pipe, "bf16") > 0.0 for pipe in device.matrix_pipes)
     return "fp32" if plain or not able else "bf16"
 
 

@@ -49,6 +49,10 @@ def unmeasured_cache(dtype: str) -> str:
     return stored if narrow and stored not in MEASURED_CACHES else ""
 
 
+INTEGERS = ("int16", "int8")
+"""What designs without floating point compute in, the wider first."""
+
+
 @lru_cache(maxsize=4096)
 def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     """A device that multiplies in the compute format of ``dtype``, and what was done to it ("").
@@ -77,7 +81,10 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     if own:
         return _not_slower_than_wider(device, own, wanted)
     mixed = recipe is not None and recipe.name != wanted  # 4-bit weights widened to bf16
-    for found in ("fp16", "fp32") if mixed and wanted == "bf16" else SUBSTITUTES.get(wanted, ()):
+    others = ("fp16", "fp32") if mixed and wanted == "bf16" else SUBSTITUTES.get(wanted, ())
+    if device.structure is not None:  # a design of integers quantises what it is given
+        others = (*others, *INTEGERS)
+    for found in others:
         pipe = _pipe_of(device, found)
         if pipe:
             level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))
@@ -98,7 +105,7 @@ def _not_slower_than_wider(device: Device, pipe: str, dtype: str) -> tuple[Devic
 
 
 def _pipe_of(device: Device, dtype: str) -> str:
-    for pipe in ("tensor", "fma"):
+    for pipe in device.matrix_pipes:
         if device.rate_per_core(pipe, dtype) > 0.0:
             return pipe
     return ""

@@ -146,6 +146,16 @@ def stand_ins(device: Device) -> tuple[str, ...]:
     return tuple(found)
 
 
+def not_measured(device: Device) -> str:
+    """What a reader must know where not every kernel was measured on a device's architecture."""
+    if device.structure is not None:
+        return f"nobody has built {device.name}: times and energies are counted from mappings"
+    return (
+        f"not every kernel was measured on {device.architecture} in its format: constants of "
+        "others stand in"
+    )
+
+
 def unknown_cap(device: Device) -> bool:
     """Whether a board that a power limit would slow has none stated: it may throttle or not."""
     return device.execution_model == "simt" and NO_CAP in device.unknowns

@@ -7,17 +7,21 @@ in the array while queries stream.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 from silicast.core import xp
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
-from silicast.kernels.fallback_kernels import adapter
-from silicast.kernels.implementation import register, register_adapter
+from silicast.kernels.conv2d import Conv2d
+from silicast.kernels.conv2d_shapes import Shape, fewest_products
+from silicast.kernels.fallback_kernels import Fallback, adapter
+from silicast.kernels.implementation import Analysis, implementation_for, register, register_adapter
 from silicast.kernels.physics import load_physics
-from silicast.kernels.roofline import Rates
+from silicast.kernels.roofline import Rates, Work, analyse_work
 from silicast.kernels.roofline_attention import RooflineAttention, register_both
 from silicast.kernels.roofline_gemm import RooflineGemm
+from silicast.workload.op import OpBatch
 
 GROUP = "systolic"
 
@@ -133,6 +137,53 @@ class SystolicAttention(RooflineAttention):
         values = xp.ceil(keys / array.rows) * xp.ceil(width / array.columns)
         found: F64 = (scores + values) * steps * (2.0 * array.rows * array.columns)
         return found
+
+
+_ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
+
+
+@register
+@final
+class SystolicConv2d(Fallback):
+    """Convolutions as products of unrolled windows: each group's filters stay in the arrays while
+    positions stream through. Gradients are the same multiplications over other operands.
+    """
+
+    execution_model: ClassVar[str] = "systolic"
+    family: ClassVar[str] = "conv2d"
+    group: ClassVar[str] = GROUP
+    original = _ON_GPUS
+    dtypes = _ON_GPUS.dtypes
+    dims = _ON_GPUS.dims
+    lessening = _ON_GPUS.lessening
+    rates_of = staticmethod(systolic_rates)
+
+    def analyse(self, batch: OpBatch, device: Device) -> Analysis:
+        """See :meth:`Implementation.analyse`."""
+        recipe = RECIPES[batch.variant.dtype]
+        rates = systolic_rates(device, recipe.compute)
+        c = load_physics(GROUP).constants(device.architecture)
+        array, shape = array_of(device), Shape.of(batch.dims).floats()
+        positions = shape.n * shape.p * shape.q
+        taps, filters = shape.c_of_group * shape.r * shape.s, shape.k_of_group
+        if batch.variant.flag("backward_weights"):
+            positions, taps = taps, positions
+        issued = issued_by_arrays(device, positions, filters, taps, shape.groups, c["weight_load"])
+        sizes = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
+        weights = shape.elements_filter * sizes[1]
+        read, written = shape.elements_in * sizes[0] + weights, shape.elements_out * sizes[2]
+        none = xp.full_like(read, 0.0)
+        return analyse_work(
+            Work(
+                matrix_ops=2.0 * fewest_products(shape, recipe.compute), matrix_issued=issued,
+                vector_ops=shape.elements_out, vector_useful=none, special_ops=none,
+                read_bytes=read, write_bytes=written, moved_bytes=read + written,
+                serial_s=none + (array.rows + array.columns) / device.clocks.boost_hz,
+                tasks=xp.ceil(positions / array.rows) * shape.groups, fresh_bytes=weights,
+            ),
+            rates,
+            batch.variant,
+        )  # fmt: skip
 
 
 register_adapter("systolic", adapter("systolic", GROUP, systolic_rates))

@@ -106,6 +106,8 @@ def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> R
 def _proof(answer: Mapped) -> str:
     if answer.cost.zeros is not None:
         return "searched as if no value were zero; of what is left nothing is proven"
+    if not answer.bound:
+        return "as the design's policy prefers; nothing is proven of other mappings"
     proof = "proven best" if answer.gap < 1e-6 else f"at most {answer.gap:.2%} from the best"
     return f"{proof}, of loops whose bounds divide their dimensions"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from silicast.app.api import predict
 from silicast.core.errors import SilicastError, unsupported
-from silicast.scenario.api import predict
 from silicast.workload.models import find_model
 
 CONTEXT = 1024

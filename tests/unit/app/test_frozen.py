@@ -43,6 +43,12 @@ FROZEN = {
         " --implementation-version --launch --astra-network --astra-system --plot --calibration"
         " --strict --json"
     ),
+    "diagnose": "--device --measured-us --model --plot --json",
+    "tune": "",
+    "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --measure"
+    " --trials --plot --output -o --json",
+    "tune gemm": "--model --device --engine --dtype --tp --tokens --existing --output -o --json",
+    "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
     "compare": (
         f"{DEPLOYMENT} --plan --users --tokens-per-user --price --price-where --sort --csv --plot"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 from silicast.app import status
 from silicast.app.commands.design_files import import_, map_layers
@@ -19,7 +22,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -31,7 +34,8 @@ def map_(
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3; of a file, open ones, as
             batch=8.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
@@ -52,7 +56,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "energy", effort: int = 10_000, json: Json = False,
+    objective: str = "", effort: int = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -61,7 +65,8 @@ def explain(
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        objective: what is made small: energy, latency or edp.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy.
         effort: partial mappings to try; more of them prove more.
         json: print JSON instead of tables.
     """
@@ -77,6 +82,64 @@ def explain(
         write_json(mapping_data(nest, cost))
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))
+    return status.ANSWERED
+
+
+@design.command(name="compile")
+def compile_(
+    chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    batch: list[int] | None = None, input_len: int = 1024, output_len: int = 128,
+    dtype: str | None = None, tp: int = 1, effort: int = 200_000,
+) -> int:  # fmt: skip
+    """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
+    --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.
+
+    Args:
+        chip: design of the catalog, or an architecture file.
+        model: as of `silicast infer`, or an op-graph file.
+        output: file to write.
+        batch: sequences of a static batch, several times for several; left out, 1, 8 and 64.
+        input_len: tokens of each prompt.
+        output_len: tokens generated.
+        dtype: format of the matrix products; left out, the checkpoint's.
+        tp: tensor-parallel degree.
+        effort: partial mappings to try for each size.
+    """
+    from silicast.scenario.design_compiling import compile_design
+
+    found = compile_design(
+        chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
+        output_len=output_len, dtype=dtype, tp=tp, effort=effort,
+    )  # fmt: skip
+    show(f"{output}: {found} mappings")
+    return status.ANSWERED
+
+
+@design.command
+def cost(
+    chip: str, /, *, node: float, area: float | None = None, wafer_usd: float | None = None,
+    defects: float | None = None, from_node: float | None = None, json: Json = False,
+) -> int:  # fmt: skip
+    """Say what a die of a design costs, and how its energies go to another node.
+
+    Args:
+        chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
+        node: that it is made in, nm.
+        area: of the die, mm2; left out, that of the design's levels at the node that their areas
+            are of.
+        wafer_usd: price of a wafer; left out, that of the shipped table.
+        defects: a square centimetre; left out, those of the shipped table.
+        from_node: nm of the energies and areas in the design; left out, the same as `node`.
+        json: print JSON instead of tables.
+    """
+    from silicast.accelerator.task import architecture_of
+    from silicast.report.die_costs import cost_card, cost_data, cost_of_design
+
+    found = cost_of_design(architecture_of(chip), node, from_node or node, area, wafer_usd, defects)
+    if json:
+        write_json(cost_data(found))
+    else:
+        show(cost_card(found))
     return status.ANSWERED
 
 

@@ -18,7 +18,7 @@ from silicast.composition.static_batch import (
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.formats import UNMEASURED_CACHE, unmeasured_cache
-from silicast.kernels.knowledge import unknown_cap
+from silicast.kernels.knowledge import not_measured, unknown_cap
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.batch_figures import figures_of
@@ -123,10 +123,7 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
     found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
     if any(kernels_domain(steps.model) != "in" for steps in found.steps):
-        warnings.append(
-            f"not every kernel was measured on {deployment.device.architecture} in its format: "
-            "constants of others stand in"
-        )
+        warnings.append(not_measured(deployment.device))
     bound_only = one.scenario.raw.tier == "bound"
     figures = {}
     if not bound_only:

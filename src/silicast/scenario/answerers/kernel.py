@@ -19,6 +19,7 @@ from silicast.kernels.chain_model import MEMORY_RANGE, ChainedKernel
 from silicast.kernels.energy import UNMEASURED
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
+from silicast.kernels.knowledge import not_measured
 from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
 from silicast.learning.tiers import Evidence
@@ -286,6 +287,8 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
     warnings = [*case.warnings, *time.warnings]
     if unmeasured_cache(case.op.variant.kv_dtype):
         pass  # said by the time itself
+    elif not time.measured and case.device.structure is not None:
+        warnings.append(not_measured(case.device))
     elif not time.measured:
         warnings.append(
             f"no measured {case.op.family} kernels in {case.op.variant.dtype} of architecture "

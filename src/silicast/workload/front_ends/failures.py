@@ -34,6 +34,7 @@ FAKE = (
 )
 SPARSE = "sparse tensors have sizes that values decide: give dense ones, or the part around them"
 SCRIPTED = "give the module that was scripted: torch.jit is another exporter"
+NESTED = "nested tensors have sizes that values decide: give padded ones"
 LAZY = "call the module once on arguments of its usual sizes, which gives lazy parameters theirs"
 QUANTIZED = (
     "PyTorch's quantised modules have no sizes without data: give the module before quantisation; "
@@ -51,6 +52,7 @@ _HINTS = (
         VALUES,
     ),
     (r"constraints violated|inferred to be a constant|specialized|mark_dynamic", SIZES),
+    (r"nested_tensor|jagged", NESTED),
     (r"uninitialized parameter", LAZY),
     (r"scriptmodule|torch\.jit", SCRIPTED),
     (r"quantized", QUANTIZED),

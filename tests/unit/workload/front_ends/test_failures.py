@@ -9,6 +9,7 @@ import pytest
 from silicast.workload.front_ends.failures import (
     FAKE,
     LAZY,
+    NESTED,
     NUMPY,
     OWN,
     QUANTIZED,
@@ -48,6 +49,7 @@ def raised(error: Exception) -> Exception:
         (RuntimeError("Could not extract specialized integer from data-dependent u0"), VALUES),
         (RuntimeError("There was no fake impl registered for <CustomOpDef(mine::cube)>"), FAKE),
         (NotImplementedError("Cannot access storage of SparseTensorImpl"), SPARSE),
+        (RuntimeError("aten._nested_tensor_from_tensor_list.default"), NESTED),
         (ValueError("Attempted to use an uninitialized parameter in <method 'stride'"), LAZY),
         (NotImplementedError("Could not run 'aten::_empty_affine_quantized'"), QUANTIZED),
         (RuntimeError("attempted to apply meta conversion to view functorch tensor"), TRANSFORMED),

@@ -1,0 +1,110 @@
+"""Mappings re-factored from others beside mappings that are searched, on sizes nobody compiled.
+
+    python -m benchmarks.design_refit            writes benchmarks/results/design_refit.json
+
+Sizes are random: products as language models have them, of 1 to 8,192 rows, and convolutions. Each
+is searched with the effort of `silicast design compile`, and re-factored from the grid that a
+design without stored mappings uses, and from a design compiled for other numbers of tokens. A ratio
+is energy times time, or time, over that of the searched mapping.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from silicast.accelerator.chip import Chip, chip_of
+from silicast.accelerator.compiled import EFFORT, Wanted, compiled
+from silicast.accelerator.device import UNBUILT
+from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.refit import counted, searched
+from silicast.core.files import write_atomically
+from silicast.hardware.catalog import find_device
+
+OUTPUT = Path(__file__).parent / "results" / "design_refit.json"
+DESIGNS = {"tpu-v4-nest": "bf16", "simba-like": "int8", "hbm-pim": "fp16"}
+SIZES = 8
+"""Random sizes of each problem that are tried, and as many others that are compiled."""
+SEED = 7
+
+
+def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Random sizes, (dims, count)."""
+    columns = []
+    for dim in problem.dims:
+        if dim in ("R", "S"):
+            columns.append(np.full(count, 3.0))
+            continue
+        if problem.op == WINDOWS:
+            low, high = {"N": (1, 8), "P": (7, 112), "Q": (7, 112)}.get(dim, (16, 512))
+        else:
+            low, high = {"B": (2, 64), "M": (1, 8192), "K": (64, 16384)}.get(dim, (64, 16384))
+        step = 1 if dim in ("B", "N", "P", "Q") or (dim == "M" and problem.op != WINDOWS) else 16
+        if dim in ("N", "K") and problem.op != WINDOWS:
+            step = 64
+        values = np.exp(rng.uniform(np.log(low), np.log(high + 1), count))
+        columns.append(np.maximum(np.floor(values / step) * step, low))
+    return np.stack(columns)
+
+
+def compare(chip: Chip, problem: Problem, compute: str, bits: float) -> dict[str, Any]:
+    """Ratios of one problem on one design."""
+    rng = np.random.default_rng(SEED)
+    sizes = drawn(problem, SIZES, rng)
+    best, seconds = [], 0.0
+    for column in sizes.T.astype(np.int64).tolist():
+        start = time.process_time()
+        best.append(searched(chip, problem, tuple(column), compute, bits, EFFORT).cost)
+        seconds += time.process_time() - start
+    # What a design compiled for a model holds: its weights at sizes of the grid for tokens.
+    others = problem.grid(sizes)
+    for index, dim in enumerate(problem.dims):
+        if dim not in ("M", "N") or (problem.op != WINDOWS) != (dim == "M"):
+            others[index] = sizes[index]
+    work = [
+        Wanted(problem.op, 1, 1, compute, bits, tuple(column))
+        for column in others.T.astype(np.int64).tolist()
+    ]
+    content = msgspec.structs.replace(chip.content, mapping=tuple(compiled(chip, work)))
+    stored = Chip.of(msgspec.structs.replace(chip.design, content=content))
+    cycles = np.array([float(cost.cycles[0]) for cost in best])
+    value = cycles * np.array([float(cost.energy_pj[0]) for cost in best])
+    found: dict[str, Any] = {"sizes": SIZES, "search_cpu_s": round(seconds / SIZES, 3)}
+    for name, each in (("grid", chip), ("compiled", stored)):
+        own = counted(each, problem, sizes, compute, bits)
+        found[name] = {
+            "energy_times_time": summary(own.cycles * own.energy_pj / value),
+            "time": summary(own.cycles / cycles),
+        }
+    return found
+
+
+def summary(ratios: np.ndarray) -> dict[str, float]:
+    """Mean and worst of ratios, as percent above one."""
+    return {
+        "mean_pct": round(float(ratios.mean() - 1.0) * 100.0, 2),
+        "largest_pct": round(float(ratios.max() - 1.0) * 100.0, 2),
+    }
+
+
+def main(designs: Sequence[str] = tuple(DESIGNS)) -> None:
+    results: dict[str, Any] = {}
+    for name in designs:
+        chip = chip_of(find_device(name))
+        bits = 8.0 if DESIGNS[name] == "int8" else 16.0
+        for op in (PRODUCT, PRODUCTS, WINDOWS):
+            if op == WINDOWS and not chip.slides:
+                continue
+            results[f"{name} {op}"] = compare(chip, Problem(op), DESIGNS[name], bits)
+            print(name, op, results[f"{name} {op}"], flush=True)
+    write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+
+
+if __name__ == "__main__":
+    assert UNBUILT
+    main()
