@@ -13,6 +13,9 @@ from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 
+Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
+Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
+
 design = App(
     name="design", help="Map work onto an accelerator that nobody has built.",
     help_format="plaintext",
@@ -21,7 +24,7 @@ design = App(
 
 @design.command(name="map")
 def map_(
-    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
+    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
     objective: str = "", effort: int = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
@@ -64,7 +67,7 @@ def map_(
 
 @design.command
 def explain(
-    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
+    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
     objective: str = "", effort: int = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
@@ -107,7 +110,7 @@ def explain(
 @design.command(name="compile")
 def compile_(
     chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    batch: list[int] | None = None, input_len: int = 1024, output_len: int = 128,
+    batch: Batches = None, input_len: int = 1024, output_len: int = 128,
     dtype: str | None = None, tp: int = 1, effort: int = 200_000,
 ) -> int:  # fmt: skip
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
