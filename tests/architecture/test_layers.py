@@ -28,6 +28,7 @@ OPTIONAL = {
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
     "gymnasium": {"exploration"},
+    "zigzag": {"accelerator"},
     # A user's own packages, whose models are read by name: no extra installs them.
     "diffusers": {"workload"},
     "huggingface_hub": {"workload"},
