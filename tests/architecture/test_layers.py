@@ -22,6 +22,7 @@ RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
     "pyarrow": {"validation", "measurement", "serving", "report"},
     "matplotlib": {"report"},
+    "pandas": {"app"},  # a user's own: no extra installs it
     "torch": {"workload", "measurement"},
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
