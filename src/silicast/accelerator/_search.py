@@ -362,11 +362,15 @@ class Search:
             joined, value = joined.take(kept), value[kept]
         if len(joined) <= width:
             return joined, lost
-        # Of those that are as good as far as is known, first what is least if no undecided loop
-        # saves anything.
-        order = np.lexsort((self._as_it_is(joined, slot), value))
-        chosen = np.sort(order[:width])
-        return joined.take(chosen), min(lost, float(value[order[width]]))
+        # Many are as good as far as is known: half of the places go to those that would cost least
+        # if no undecided loop saved anything.
+        plain = self._as_it_is(joined, slot)
+        order = np.lexsort((plain, value))
+        rest = order[width // 2 :]
+        rest = rest[np.argsort(plain[rest], kind="stable")]
+        split = width - width // 2
+        chosen = np.sort(np.concatenate([order[: width // 2], rest[:split]]))
+        return joined.take(chosen), min(lost, float(value[rest[split:]].min()))
 
     def _least(self, states: States, slot: int) -> float:
         return float(self.facts.objective_of(*self.bounds.least(states, slot)).min())
