@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from silicast.app.api import Predicted, predict
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
-from silicast.scenario.api import Predicted, predict
 from silicast.workload.models import find_model, model_names, not_yet_models
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "coverage.md"

@@ -18,15 +18,17 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
-from silicast.validation.scorecard import held_out
+from silicast.validation.scorecard import held_out, tuning_held_out
 
 CHAIN = Path(__file__).with_name("chain.toml")
 FOLDERS: Mapping[str, Path] = {
     "physics": CATALOG / "physics",
     "learned": CATALOG / "learned",
+    "tuning": CATALOG / "tuning",
     "held_out": held_out.FOLDER,
     "held_out_sizes": held_out.SHORT.parent,
     "held_out_devices": held_out.OF_DEVICES.parent,
+    "held_out_tuning": tuning_held_out.FOLDER,
 }
 CARDS_OF_HELD_OUT = held_out.FOLDER.with_name("held_out_provenance.json")
 """Files of held-out constants have no card: their provenance stands here, by name."""
@@ -141,10 +143,10 @@ def read(artefact: str) -> dict[str, Any]:
 def content(artefact: str) -> str:
     """Hash of an artefact's numbers, without its card: date, scores and notes do not count."""
     found = read(artefact)
-    if artefact.startswith("physics/"):
+    if artefact.startswith("physics/") or "card" in found:
         return content_hash({name: x for name, x in found.items() if name != "card"})
     if "sha256" in found:
-        return content_hash([found["sha256"], found["trained"]])
+        return content_hash([found["sha256"], found.get("trained")])
     return content_hash(found)
 
 

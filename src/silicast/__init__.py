@@ -7,12 +7,28 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _API = ("Predicted", "StaticBatchTimes", "infer", "predict")
+_MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
 
 if TYPE_CHECKING:
+    from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
+    from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
     from silicast.core.errors import SilicastError
-    from silicast.scenario.api import Predicted, StaticBatchTimes, infer, predict
 
-__all__ = ["Predicted", "SilicastError", "StaticBatchTimes", "__version__", "infer", "predict"]
+__all__ = [
+    "Predicted",
+    "Row",
+    "SilicastError",
+    "StaticBatchTimes",
+    "Table",
+    "__version__",
+    "compare",
+    "explain",
+    "infer",
+    "predict",
+    "serve",
+    "sweep",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,11 +38,15 @@ def __getattr__(name: str) -> Any:
 
         return SilicastError
     if name in _API:
-        from silicast.scenario import api
+        from silicast.app import api
 
         return getattr(api, name)
+    if name in _MANY:
+        from silicast.app import api_many
+
+        return getattr(api_many, name)
     raise AttributeError(f"module 'silicast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API]
+    return [*globals(), "SilicastError", *_API, *_MANY]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from silicast.app.api import predict
 from silicast.hardware.catalog import device_index
 from silicast.scenario.answer import Belief
-from silicast.scenario.api import predict
 from silicast.workload.models import model_names
 
 WORK = {"batch": 2, "input_len": 256, "output_len": 16}

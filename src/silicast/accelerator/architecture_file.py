@@ -287,7 +287,7 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         ) from None  # fmt: skip
     architecture = Architecture(
         name=content.name,
-        nodes=tuple(_node(level) for level in content.level),
+        nodes=_nodes(content, file),
         compute=Compute(
             content.compute.name, content.compute.per_cycle, content.compute.energy_pj,
             content.compute.leak_pj, content.compute.area_um2, content.compute.on_zero,
@@ -305,6 +305,13 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
         rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
+
+
+def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
+    try:
+        return tuple(_node(level) for level in content.level)
+    except SilicastError as error:
+        raise error.located(file=file) from None
 
 
 def _node(level: LevelTable) -> Node:

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.accelerator.architecture import Architecture, Memory
-from silicast.accelerator.architecture_file import find_design
+from silicast.accelerator.architecture_file import Design, find_design
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
 from silicast.accelerator.density import density_of
@@ -66,16 +66,33 @@ def task_of(
             "an architecture file has no problem in it", field="op",
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
-    chosen = find_design(design)
-    einsum = with_densities(einsum_of(op, sizes), chosen.content.density, densities)
-    _check_tensors(chosen.architecture, einsum)
+    file = design if design.endswith(".toml") else ""
+    return task_on(find_design(design), einsum_of(op, sizes), densities, file)
+
+
+def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
+    """A task of an einsum on a design: with its densities, and as its policy prefers.
+
+    Args:
+        densities: words like ``Weights=0.4``; they go before those of the design.
+        file: of the design, for messages.
+
+    Raises:
+        SilicastError: a tensor that is not there, or a policy that makes no sense.
+    """
+    try:
+        einsum = with_densities(einsum, chosen.content.density)
+        _check_tensors(chosen.architecture, einsum)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    einsum = with_densities(einsum, {}, densities)
     wished = chosen.content.policy
     for dim, numbers in wished.round_up.items():
         if any(number < 1 for number in numbers):
             raise SilicastError(
                 f"expected numbers of at least 1, found {min(numbers)}",
-                field=f"policy.round_up.{dim}",
-            )
+                field=f"policy.round_up.{dim}", file=file,
+            )  # fmt: skip
     policy = Policy(wished.objective, wished.first, wished.round_up)
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 
@@ -117,6 +134,8 @@ def with_densities(
             )  # fmt: skip
         einsum.tensor(name)
         given[name] = value
+    if not given:
+        return einsum
     return einsum.with_densities(
         {
             name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
@@ -216,20 +235,29 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     Raises:
         SilicastError: an unknown objective, or no mapping fits.
     """
-    objective = objective or task.policy.objective or "energy"
+    known = objective_of(objective or task.policy.objective or "energy")
+    if task.architecture.knows_zeros:
+        return _mapped_zeros(task, known, effort)
+    if not task.policy.is_plain:
+        return mapping_by_policy(
+            task.einsum, task.architecture, task.constraints, task.policy, known, effort
+        )
+    return best_mapping(
+        task.einsum, task.architecture, task.constraints, objective=known, effort=effort
+    )
+
+
+def objective_of(name: str) -> Objective:
+    """An objective by its name.
+
+    Raises:
+        SilicastError: there is none.
+    """
     for known in OBJECTIVES:
-        if objective == known:
-            if not task.policy.is_plain and not task.architecture.knows_zeros:
-                return mapping_by_policy(
-                    task.einsum, task.architecture, task.constraints, task.policy, known, effort
-                )
-            if task.architecture.knows_zeros:
-                return _mapped_zeros(task, known, effort)
-            return best_mapping(
-                task.einsum, task.architecture, task.constraints, objective=known, effort=effort
-            )
+        if name == known:
+            return known
     raise unknown_name(
-        f"unknown objective {objective!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
+        f"unknown objective {name!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
     )
 
 

@@ -113,6 +113,9 @@ def _dispatch(tokens: list[str]) -> int:
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
     except CycloptsError as error:
+        from silicast.scenario.road import refuse_coming
+
+        refuse_coming({"task": tokens[0] if tokens else ""})
         error.verbose = False
         command = " ".join(("silicast", *(error.command_chain or ())))
         said = " ".join(str(error).split())

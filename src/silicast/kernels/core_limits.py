@@ -32,6 +32,7 @@ class CoreLimits(Struct, frozen=True, forbid_unknown_fields=True):
         buffers: of s pipelined stages, how many hold operands in shared memory at a time.
         instruction: what multiplies matrices.
         source: where the numbers are from.
+        sparse_rate: of 2:4 sparse weights over dense ones.
     """
 
     threads: int
@@ -43,6 +44,7 @@ class CoreLimits(Struct, frozen=True, forbid_unknown_fields=True):
     buffers: Literal["all", "all_but_one"]
     instruction: Literal["mma.sync", "wgmma", "umma", "mfma"]
     source: str
+    sparse_rate: float = 1.0
 
 
 @cache

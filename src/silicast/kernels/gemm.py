@@ -33,6 +33,13 @@ from silicast.kernels.gemm_constants import (
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
 from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
 from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
+from silicast.kernels.sparsity import (
+    UNMEASURED_LOG_SD,
+    is_sparse,
+    sparse_rate,
+    sparse_rates,
+    stored_bits,
+)
 from silicast.workload.op import Op, OpBatch, Variant
 
 COLUMNS = (
@@ -56,6 +63,7 @@ class Setting:
     variant: Variant
     measured: bool
     shared_log_sd: Mapping[str, float]
+    sparse_rate: float = 1.0
 
     @staticmethod
     def of(
@@ -92,11 +100,14 @@ def _make_setting(variant: Variant, device: Device, constants: Mapping[str, floa
         small_tile_rows=rule_of(variant, device.architecture).small_tile_rows,
     )  # fmt: skip
     rates = GemmRates.of(device, recipe, pipe, variant, constants)
+    faster = sparse_rate(variant, recipe, device)
+    if faster > 1.0:
+        rates = sparse_rates(rates, recipe, faster)
     return Setting(
         recipe=recipe, pipe=pipe, constants=constants, tiles=tiles, rates=rates,
         steps=Steps.of(tiles, rates, constants), quantises=_quantises(variant, recipe),
         device=device, variant=variant, measured=measured_format(device, recipe),
-        shared_log_sd=_shared_log_sd(recipe, constants),
+        shared_log_sd=_shared_log_sd(recipe, constants), sparse_rate=faster,
     )  # fmt: skip
 
 
@@ -203,7 +214,8 @@ class Gemm(Implementation):
     """Matrix products of cuBLAS-class libraries on SIMT devices.
 
     The flag ``includes_quantize`` says that activations arrive in the output format and the call
-    quantises them first (SGLang's and vLLM's dynamic fp8 linear layers).
+    quantises them first (SGLang's and vLLM's dynamic fp8 linear layers); ``sparse_2_4``, that two
+    weights in four are zero and left out (:mod:`silicast.kernels.sparsity`).
     """
 
     family: ClassVar[str] = "gemm"
@@ -249,7 +261,8 @@ class Gemm(Implementation):
         m, n, k, batch = gemm_sizes(op)
         recipe = recipe_for(op.variant.dtype)
         activations = recipe.output if _quantises(op.variant, recipe) else recipe.activations
-        bits = m * k * BITS[activations] + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
+        stored = stored_bits(recipe) if is_sparse(op.variant) else recipe.weight_bits
+        bits = m * k * BITS[activations] + n * k * stored + m * n * BITS[recipe.output]
         return batch * -int(-bits // 8)
 
 
@@ -274,7 +287,8 @@ def analyse_rows(setting: Setting, m: F64, n: F64, k: F64, batch: F64) -> Analys
     # a cold cache makes operands come from memory; results may stay in the cache all the same
     fetched = operands if setting.variant.cache == "cold" else 0.0
     forced = xp.maximum(moved - device.l2.capacity_bytes, fetched)
-    arithmetic = ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
+    peak = device.bound_per_s(setting.pipe, setting.recipe.compute)
+    arithmetic = ops / (peak * setting.sparse_rate)
     memory = forced / device.dram.bandwidth_bytes_per_s
     inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     demand = _demand(setting, best)
@@ -331,6 +345,8 @@ def _independent_log_sd(setting: Setting, time: F64, batch: F64) -> F64:
     """
     c = setting.constants
     own: F64 = xp.full_like(time, c["independent_log_sd"])
+    if is_sparse(setting.variant):
+        own = xp.maximum(own, UNMEASURED_LOG_SD)
     if (batched := c.get("batched_log_sd", 0.0)) > 0.0:
         own = xp.where(batch > 1.0, xp.maximum(own, batched), own)
     if setting.variant.launch != "stream":

@@ -47,7 +47,7 @@ from silicast.kernels.tile_times import (
 )
 from silicast.learning.artefact import AGAIN, bins_of, edges_of, tensors_of_trees, trees_of_tensors
 from silicast.learning.configuration_features import configuration_features
-from silicast.learning.oblivious import LEAF_SCALE, Trees, TreeSums, binned, codes
+from silicast.learning.oblivious import Trees, binned, codes, scaled
 
 FORMAT = 1
 PARTS = ("odds", "time")
@@ -97,17 +97,16 @@ class Ranker:
     odds: Trees
     time: Trees
 
-    @cached_property
-    def _both(self) -> TreeSums:
-        return TreeSums([self.odds, self.time])
+    def log_odds(self, features: F64) -> F64:
+        """Log odds, shape (n,), for features of shape (F, n)."""
+        return self._sum(self.odds, features) + self.card.start
 
-    def evaluate(self, features: F64) -> tuple[F64, F64]:
-        """Log odds and log of the time over the analytic one, each of shape (n,), for features of
-        shape (F, n).
-        """
-        bins = binned(self.odds.bins, codes(features))
-        odds, time = self._both.of_bins(bins).astype(np.float64) * LEAF_SCALE
-        return odds + self.card.start, time
+    def log_ratio(self, features: F64) -> F64:
+        """Log of the time over the analytic one, likewise."""
+        return self._sum(self.time, features)
+
+    def _sum(self, trees: Trees, features: F64) -> F64:
+        return scaled(trees.of_bins(binned(self.odds.bins, codes(features))))
 
     def shared(self, device: Device) -> float:
         """Of how far one configuration of a product was mispredicted, in logs, what the others of
@@ -169,32 +168,50 @@ class Ranked:
     """Configurations of one product, best first; arrays of shape (configurations,).
 
     Attributes:
+        product: which; ranker: that ranked them.
         order: places in ``steps.tiles``, best first.
-        log_odds: that a configuration comes near the best; time_s: what it takes.
+        log_odds: that a configuration comes near the best.
         times: analytic, with what they come from.
+        features: of shape (features, configurations).
         steps: of all of them; grid: what they are, by place.
-        log_sd: of the best one's time.
     """
 
+    product: Product
+    ranker: Ranker
     order: NDArray[np.int64]
     log_odds: F64
-    time_s: F64
     times: TileTimes
+    features: F64
     steps: Steps
     grid: tuple[Configuration, ...]
-    log_sd: float
 
     def best(self, count: int) -> list[Configuration]:
         """The first ``count``."""
         return [self.grid[place] for place in self.order[:count].tolist()]
 
-    @property
+    def seconds(self, places: NDArray[np.int64]) -> F64:
+        """What some of them take."""
+        log = self.ranker.log_ratio(self.features[:, places])
+        analytic = self.times.time_s[places]
+        return np.maximum(analytic * exp_fixed(log), floor_s(self.times)[places])
+
+    @cached_property
+    def time_s(self) -> F64:
+        """What each takes."""
+        return self.seconds(np.arange(len(self.order)))
+
+    @cached_property
     def estimate_s(self) -> float:
         """Time of the first one."""
-        return float(self.time_s[self.order[0]])
+        return float(self.seconds(self.order[:1])[0])
+
+    @property
+    def log_sd(self) -> float:
+        """Of that."""
+        return self.ranker.log_sd(self.steps.device)
 
     def interval(self) -> tuple[float, float]:
-        """5 % and 95 % quantiles of that, never below the ideal time of its operations."""
+        """5 % and 95 % quantiles of that."""
         spread = float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
         return self.estimate_s / spread, self.estimate_s * spread
 
@@ -236,10 +253,19 @@ def rank_steps(
 ) -> Ranked:  # fmt: skip
     """:func:`ranked` for steps that are already known, under given constants."""
     times = tile_times(product, steps, constants)
-    odds, log = ranker.evaluate(features_of(product, times, steps))
-    time_s = np.maximum(times.time_s * exp_fixed(log), floor_s(times))
+    features = features_of(product, times, steps)
+    slow = times.time_s / times.time_s.min()
+    hopeful = np.flatnonzero(slow <= HOPEFUL)
+    odds = HOPELESS - slow
+    odds[hopeful] = ranker.log_odds(features[:, hopeful])
     order = np.argsort(-odds, kind="stable")
-    return Ranked(order, odds, time_s, times, steps, configurations, ranker.log_sd(steps.device))
+    return Ranked(product, ranker, order, odds, times, features, steps, configurations)
+
+
+HOPEFUL = 1.6
+"""Of the sweeps' near-best configurations none is slower than 1.45 times the analytic model's
+fastest; what is slower than this comes last without being asked about."""
+HOPELESS = -32.0
 
 
 def floor_s(times: TileTimes) -> F64:
@@ -281,7 +307,7 @@ def learned_s(
         ranker, constants: that the grid was ranked with, unless shipped.
     """
     times = tile_times(product, steps, constants or tile_constants())
-    _, log = (ranker or shipped_ranker()).evaluate(features_of(product, times, steps, found.times))
+    log = (ranker or found.ranker).log_ratio(features_of(product, times, steps, found.times))
     return float(np.maximum(times.time_s * exp_fixed(log), floor_s(times))[0])
 
 

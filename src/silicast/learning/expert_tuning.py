@@ -11,6 +11,7 @@ True
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -65,7 +66,7 @@ class TunedLayer:
 
     Attributes:
         tokens: entering the rank; products: of the layer; ranked: both, over one grid.
-        order: places in the grid; seconds: of both products under each.
+        order: places in the grid.
         log_sd: of the best one's time.
     """
 
@@ -73,7 +74,6 @@ class TunedLayer:
     products: tuple[Product, Product]
     ranked: tuple[Ranked, Ranked]
     order: NDArray[np.int64]
-    seconds: F64
     log_sd: float
 
     @property
@@ -85,10 +85,14 @@ class TunedLayer:
         """The first ``count``."""
         return [self.ranked[0].grid[place] for place in self.order[:count].tolist()]
 
-    @property
+    @cached_property
     def estimate_s(self) -> float:
         """Time of the best one."""
-        return float(self.seconds[self.order[0]])
+        return float(self.seconds(self.order[:1])[0])
+
+    def seconds(self, places: NDArray[np.int64]) -> F64:
+        """Of both products under some configurations."""
+        return self.ranked[0].seconds(places) + self.ranked[1].seconds(places)
 
     @property
     def p05_s(self) -> float:
@@ -122,12 +126,11 @@ def tuned_layer(
     """
     first, second = layer.products(tokens)
     both = tuple(ranked(x, device, recipe, grid_name=grid_name) for x in (first, second))
-    seconds = both[0].time_s + both[1].time_s
     share = both[0].estimate_s / (both[0].estimate_s + both[1].estimate_s)
     score = share * both[0].log_odds + (1.0 - share) * both[1].log_odds
     score = np.where(_fits(both[0], recipe), score, -np.inf)
     order = np.argsort(-score, kind="stable")
-    return TunedLayer(tokens, (first, second), (both[0], both[1]), order, seconds, both[0].log_sd)
+    return TunedLayer(tokens, (first, second), (both[0], both[1]), order, both[0].log_sd)
 
 
 def _fits(found: Ranked, recipe: Recipe) -> NDArray[np.bool_]:

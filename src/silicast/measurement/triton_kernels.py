@@ -6,6 +6,7 @@ This module imports Triton, so that it is imported only where a kernel runs. Wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -95,18 +96,18 @@ class Routing:
     pairs: int
 
 
-def routing(chosen: Any, weights: Any, experts: int) -> Routing:
+def routing(chosen: Any, weights: Any, experts: int, rows: int = 0) -> Routing:
     """Sorts assignments.
 
     Args:
         chosen: expert of each assignment, shape (tokens, topk); weights: of each.
-        experts: their number.
+        experts: their number; rows: of a block, 0 = the first that holds an expert's.
     """
     pairs, topk = chosen.numel(), chosen.shape[1]
     flat = chosen.reshape(-1).to(torch.int64)
     counts = torch.bincount(flat, minlength=experts)
     most = int(counts.max())
-    rows = next((size for size in BLOCKS if most <= size), BLOCKS[-1])
+    rows = rows or next((size for size in BLOCKS if most <= size), BLOCKS[-1])
     ends = ((counts + rows - 1) // rows * rows).cumsum(0)
     order = flat.argsort(stable=True)
     owners = flat[order]
@@ -185,28 +186,30 @@ def _down(  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-def experts(x: Any, w13: Any, w2: Any, to: Routing) -> Any:
+def experts(x: Any, w13: Any, w2: Any, to: Routing, stated: Mapping[str, int] | None = None) -> Any:
     """A layer of experts in two kernels (gate and up with SiLU, then down), weighted and summed
     over each token's experts.
 
     Args:
         x: (tokens, hidden); w13: (experts, 2 inner, hidden), gates first; w2: (experts, hidden,
             inner).
+        stated: COLS, DEPTH, num_warps and num_stages other than the usual ones.
     """
     tokens, hidden = x.shape
     inner = w2.shape[2]
     rows = to.rows
     settings: dict[str, Any] = {
         "ROWS": rows, "COLS": COLUMNS, "DEPTH": DEPTHS[x.element_size()], "PRECISION": "ieee",
-        "num_warps": 8 if rows == BLOCKS[-1] else 4, "num_stages": STAGES,
+        "num_warps": 8 if rows == BLOCKS[-1] else 4, "num_stages": STAGES, **(stated or {}),
     }  # fmt: skip
+    columns = settings["COLS"]
     between = torch.empty((to.slots.numel(), inner), dtype=x.dtype, device=x.device)
     each = torch.empty((to.pairs, hidden), dtype=x.dtype, device=x.device)
     blocks = to.experts.numel()
-    _gate_up[(blocks, triton.cdiv(inner, COLUMNS))](
+    _gate_up[(blocks, triton.cdiv(inner, columns))](
         x, w13, between, to.slots, to.experts, hidden, inner, to.pairs, to.topk, **settings
     )
-    _down[(blocks, triton.cdiv(hidden, COLUMNS))](
+    _down[(blocks, triton.cdiv(hidden, columns))](
         between, w2, each, to.slots, to.experts, to.weights, hidden, inner, to.pairs, **settings
     )
     return each.view(tokens, to.topk, hidden).sum(1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.learning.kernel_causes import CAUSES
+from silicast.measurement.diagnosed import DiagnosedRow
 from silicast.report.tables import Facts, figure, listing
-from silicast.scenario.diagnosis import Diagnosis
+from silicast.scenario.diagnosis import Diagnosis, diagnosis_data
 
 SMALLEST_SHARE = 0.0005
 """Causes of less are not shown."""
@@ -58,3 +60,44 @@ def model_line(gain: dict[str, float]) -> Text:
         f"in the model: {figure(gain['saved_us'])} us a step saved of {figure(gain['step_us'])} "
         f"({gain['saved_pct']:.1f} %), TPOT {gain['tpot_ms']:.3f} -> {gain['tpot_then_ms']:.3f} ms"
     )
+
+
+def rows_report(rows: Sequence[DiagnosedRow], said: Sequence[str]) -> RenderableType:
+    """Kernels of files, those that can gain most first."""
+    columns = {
+        "kernel": "left", "us": "right", "of bound %": "right", "faster": "tree",
+        "saves %": "right", "90 %": "tree", "over 5 %": "right",
+    }  # fmt: skip
+    shown = [_line(row, row.found) for row in rows if row.found is not None]
+    notes = [Text(f"! {_name(row)}: {row.refused}", "yellow") for row in rows if row.refused]
+    notes += [Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows
+              if row.contradicts]  # fmt: skip
+    return Group(listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in said))
+
+
+def _line(row: DiagnosedRow, found: Diagnosis) -> list[str]:
+    best = found.faster
+    start = [_name(row), figure(found.measured_us), f"{100.0 * found.achieved:.0f}"]
+    if best is None:
+        return [*start, "none", "", "", ""]
+    return [
+        *start, best.configuration.label.partition(" split")[0], f"{best.gain_pct:.1f}",
+        f"{best.gain_p05_pct:.0f}-{best.gain_p95_pct:.0f}", f"{100.0 * best.chance:.0f} %",
+    ]  # fmt: skip
+
+
+def _name(row: DiagnosedRow) -> str:
+    return " ".join(f"{name}={value}" if name != "op" else str(value)
+                    for name, value in row.kernel.items())  # fmt: skip
+
+
+def rows_data(rows: Sequence[DiagnosedRow]) -> list[dict[str, Any]]:
+    """The same as plain tables, for JSON."""
+    return [
+        {
+            "kernel": row.kernel, "places": list(row.places), "refused": row.refused,
+            "contradicts": row.contradicts,
+            "diagnosis": None if row.found is None else diagnosis_data(row.found),
+        }
+        for row in rows
+    ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.kernels.configuration import Configuration
 from silicast.report.tables import figure, listing
+from silicast.scenario.sparse_layers import SparseLayer
 from silicast.scenario.tuning import TunedEntry, TunedFile, TuningPlan
 
 
@@ -50,3 +51,21 @@ def _row(each: TunedEntry, judged: bool) -> list[str]:
 def tile_text(one: Configuration) -> str:
     """Rows, columns and depth of a tile."""
     return "x".join(str(one.number(name)) for name in ("tile_m", "tile_n", "tile_k"))
+
+
+def sparse_report(title: str, rows: Sequence[SparseLayer]) -> RenderableType:
+    """Products of a model, dense and sparse."""
+    columns = {
+        "product": "tree", "times": "right", "m x n x k": "tree", "dense us": "right",
+        "sparse us": "right", "90 %": "tree", "saved %": "right", "pays": "tree",
+        "compress us": "right",
+    }  # fmt: skip
+    lines = [
+        [
+            row.name, str(row.count), f"{row.m}x{row.n}x{row.k}", figure(row.dense_us),
+            figure(row.sparse_us), f"{figure(row.p05_us)}-{figure(row.p95_us)}",
+            f"{row.saved_pct:.0f}", "yes" if row.pays else "not surely", figure(row.compression_us),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return Group(Text(title, "bold"), listing(columns, lines))

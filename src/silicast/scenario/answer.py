@@ -20,11 +20,49 @@ MAX_CHILDREN = 64
 
 
 class Belief(msgspec.Struct, frozen=True):
-    """The three numbers of a metric."""
+    """The three numbers of a metric. It compares, formats and converts as its estimate does; two
+    beliefs are equal where all three numbers are.
+
+    >>> belief = Belief(12.34, 10.0, 15.0)
+    >>> f"{belief:.1f}", f"{belief}", float(belief), belief < 20, belief == 12.34, round(belief)
+    ('12.3', '12.34 [10, 15]', 12.34, True, True, 12)
+    """
 
     estimate: float
     p05: float
     p95: float
+
+    def __float__(self) -> float:
+        return self.estimate
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.estimate, digits)
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g} [{self.p05:.4g}, {self.p95:.4g}]"
+
+    def __format__(self, form: str) -> str:
+        return format(self.estimate, form) if form else str(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Belief):
+            return (self.estimate, self.p05, self.p95) == (other.estimate, other.p05, other.p95)
+        return self.estimate == other if isinstance(other, (int, float)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.estimate, self.p05, self.p95))
+
+    def __lt__(self, other: Belief | float) -> bool:
+        return self.estimate < float(other)
+
+    def __le__(self, other: Belief | float) -> bool:
+        return self.estimate <= float(other)
+
+    def __gt__(self, other: Belief | float) -> bool:
+        return self.estimate > float(other)
+
+    def __ge__(self, other: Belief | float) -> bool:
+        return self.estimate >= float(other)
 
     @staticmethod
     def of(quantity: Quantity) -> Belief:

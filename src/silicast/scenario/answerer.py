@@ -1,7 +1,7 @@
 """The one interface of what answers a task, and their registry.
 
 A task is one file of :mod:`silicast.scenario.answerers`, named like the task, that subclasses
-:class:`Answerer` and registers itself. Tasks without a model share one (:data:`UNMODELLED`).
+:class:`Answerer` and registers itself. Tasks without a model share one (:mod:`.road`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
+from silicast.scenario.road import FIELDS, TASKS, not_yet_of
 from silicast.scenario.schema import RawScenario
 
 if TYPE_CHECKING:
@@ -62,10 +63,6 @@ class Answerer(ABC):
         return found
 
 
-UNMODELLED = {
-    "workflow": "workflows over pools",
-}  # fmt: skip
-"""Task that no model answers yet -> what is missing."""
 _REGISTRY: dict[str, Answerer] = {}
 
 
@@ -79,7 +76,7 @@ def register(cls: type[Answerer]) -> type[Answerer]:
 
 def answerer_for(task: str) -> Answerer:
     """What answers a task; its module is imported on first use."""
-    name = "unmodelled" if task in UNMODELLED else task
+    name = "unmodelled" if task in TASKS else task
     if name not in _REGISTRY:
         importlib.import_module(f"silicast.scenario.answerers.{name}")
     return _REGISTRY[name]
@@ -100,19 +97,13 @@ def refuse_unmodelled(scenario: Scenario, *fields: str) -> None:
     Raises:
         SilicastError: kind "not_yet", for the first of them.
     """
-    capabilities = {
-        "speculative": "speculative decoding", "lora": "low-rank adapters",
-        "colocation": "co-location", "pools": "several pools", "links": "links between pools",
-        "calibration": "calibration of this task", "cluster.slow_gpus": "slow devices",
-        "cluster.failures": "failures",
-    }  # fmt: skip
     for field in fields:
         table, _, leaf = field.partition(".")
         value = getattr(scenario.raw, table)
         if leaf and value is not None:
             value = getattr(value, leaf)
         if value is not None:
-            raise not_yet(capabilities[field], field)
+            raise not_yet_of(FIELDS[field], field)
 
 
 def ignored(scenario: Scenario, *fields: str) -> list[str]:

@@ -29,6 +29,7 @@ from silicast.scenario.answerer import answerer_for
 from silicast.scenario.batch_lines import Line, too_long
 from silicast.scenario.decode import Scenario, decode, with_calibrations
 from silicast.scenario.reading import parse_json
+from silicast.scenario.road import refuse_coming
 from silicast.scenario.switches import remarked
 
 _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
@@ -134,6 +135,7 @@ def _decoded(
             raise too_long()
         tree = parse_json(raw)
         identity = identity_of(tree, number)
+        refuse_coming(tree)
         tree = with_calibrations(tree, calibrations)
         return identity, decode(tree, folder=folder, checked=True)
     except SilicastError as error:

@@ -14,7 +14,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels import power
-from silicast.scenario.answerer import not_yet, refuse_unmodelled
+from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario, of_pool
 from silicast.scenario.measured import with_measured
@@ -29,6 +29,7 @@ from silicast.scenario.resolve import (
     namesake_warnings,
     plan_of,
 )
+from silicast.scenario.road import FIELDS, not_yet_of
 from silicast.workload.model import ModelConfig
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision
@@ -95,9 +96,9 @@ def deployment_of(
     degrees = scenario.raw.parallel
     for name in ("dp", "cp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
-            raise not_yet(f"{name} in inference", f"parallel.{name}")
+            raise not_yet_of(FIELDS[f"parallel.{name}"], f"parallel.{name}")
     if degrees.sp is True or degrees.sp > 1:
-        raise not_yet("sequence parallelism in inference", "parallel.sp")
+        raise not_yet_of(FIELDS["parallel.sp"], "parallel.sp")
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)

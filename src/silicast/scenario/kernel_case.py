@@ -12,6 +12,7 @@ from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
 from silicast.scenario.kernel_tables._providers import DIRECTION, as_provided
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
+from silicast.scenario.kinds_of_names import collective_hint, is_collective
 from silicast.scenario.limits import MAX_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
@@ -64,7 +65,9 @@ class _Reader:
             raise SilicastError("is missing", field="op", hint=f"one of {', '.join(OPS)}")
         name = table["op"]
         if not isinstance(name, str) or name not in OPS:
-            raise unknown_name(f"unknown op {shown(name)}", "op", near(name, OPS))
+            collective = is_collective(name)
+            hint = collective_hint(collective) if collective else near(name, OPS)
+            raise unknown_name(f"unknown op {shown(name)}", "op", hint)
         self.name = name
         self.spec: OpSpec = OPS[name]
         self.table = self._singular(_flat(table))

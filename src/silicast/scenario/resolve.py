@@ -14,9 +14,10 @@ from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
+from silicast.scenario.kinds_of_names import with_kind
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
-from silicast.scenario.strict import convert, near
+from silicast.scenario.strict import convert, fields_of, near
 from silicast.workload.plan import Plan
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
             return load_device_file(folder / spec)
         return find_device(spec)
     except SilicastError as error:
-        raise _placed(error, field) from None
+        raise _placed(with_kind(error, spec), field) from None
 
 
 POWER_CHOSEN = (
@@ -174,7 +175,19 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
             convert({HF_NAMES.get(key, key): value for key, value in spec.items()}, ModelTable)
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
-        raise _placed(error, field) from None
+        raise _placed(_near_fields(with_kind(error, spec)), field) from None
+
+
+def _near_fields(error: SilicastError) -> SilicastError:
+    """An unknown field of a model with the nearest of all that it could have."""
+    from silicast.workload.model_file import HF_NAMES, ModelTable
+
+    if not error.message.startswith("unknown field") or "." in error.field:
+        return error
+    return unknown_name(
+        error.message, error.field, near(error.field, [*fields_of(ModelTable), *HF_NAMES]),
+        file=error.file,
+    )  # fmt: skip
 
 
 def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
@@ -182,9 +195,12 @@ def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, An
     if isinstance(spec, dict):
         base = spec.get("base")
         return {**spec, "base": _from_folder(base, folder)} if isinstance(base, str) else spec
-    if spec.endswith(".json") or (folder / spec / "config.json").is_file():
+    from silicast.workload.models import configuration_in
+
+    if spec.endswith(".json"):
         return str(folder / spec)
-    return spec
+    config = configuration_in(folder / spec) if spec.strip() else None
+    return spec if config is None else str(config)
 
 
 def engine_of(scenario: Scenario) -> Engine:
@@ -208,7 +224,7 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
             return load_engine_file(folder / table.name)
         return find_engine(table.name)
     except SilicastError as error:
-        raise _placed(error, field) from None
+        raise _placed(with_kind(error, table.name), field) from None
 
 
 def host_of(scenario: Scenario) -> Host | None:

@@ -9,6 +9,7 @@ from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_i
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading import Tree
+from silicast.scenario.road import refuse_coming
 from silicast.scenario.switches import remarked
 
 
@@ -34,6 +35,7 @@ def run_file(path: Path) -> Answer:
 def reply_to(tree: Tree, *, folder: Path | None = None) -> Reply:
     """The answer to a plain tree; a problem is an answer too (``ok: false``)."""
     try:
+        refuse_coming(tree)
         return run(decode(tree, folder=folder))
     except SilicastError as error:
         return refusal(error, identity_of(tree))

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,7 +18,8 @@ from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import write_atomically
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
-from silicast.learning.configuration_ranking import shipped_ranker
+from silicast.kernels.tile_times import Product
+from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
 from silicast.learning.expert_tuning import ExpertLayer, TunedLayer, tuned_layer
 from silicast.scenario.resolve import find_any_device
 from silicast.scenario.tuned_files import (
@@ -32,13 +33,16 @@ from silicast.scenario.tuned_files import (
     read_tuned_file,
     usual_tokens,
 )
+from silicast.workload.decoder import build_graph
 from silicast.workload.model import ModelConfig
 from silicast.workload.models import find_model
+from silicast.workload.plan import Plan
 
 US = 1e6
 DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that files are written for where none is stated."""
 MOST_TOKENS = 1 << 20
+BLOCK_SCALED = "fp8_block"
 
 
 @final
@@ -77,6 +81,7 @@ class TunedFile:
         name: of the file; folder: under the one that the engine is told of.
         parallel: what it is for, for people.
         entries: ascending; content: what is written.
+        layer: of experts that it is about; None = a plain product.
     """
 
     name: str
@@ -84,6 +89,16 @@ class TunedFile:
     parallel: str
     entries: tuple[TunedEntry, ...]
     content: bytes
+    layer: ExpertLayer | None = None
+
+    def with_entries(self, chosen: Mapping[int, Configuration], engine: str) -> TunedFile:
+        """The same with other configurations for some tokens: what was measured."""
+        entries = tuple(
+            replace(each, configuration=chosen.get(each.tokens, each.configuration))
+            for each in self.entries
+        )
+        content = encoded({x.tokens: x.configuration for x in entries}, file_layout(engine))
+        return replace(self, entries=entries, content=content)
 
 
 @final
@@ -162,6 +177,76 @@ def tune_experts(
     )  # fmt: skip
 
 
+def tune_products(
+    model: str,
+    device: str,
+    engine: str,
+    *,
+    dtype: str = BLOCK_SCALED,
+    tp: Sequence[int] = (1,),
+    tokens: Sequence[int] = (),
+    existing: Path | None = None,
+) -> TuningPlan:
+    """Files of tuned configurations of a model's plain products with scaled blocks.
+
+    Args:
+        existing: a file whose entries are judged beside the new ones, of the product that its
+            name states.
+
+    Raises:
+        SilicastError: as :func:`tune_experts`; a format whose blocks have no scales.
+    """
+    layout, board, config = file_layout(engine), find_any_device(device, Path()), find_model(model)
+    recipe = recipe_for(dtype, field="dtype")
+    if recipe.scale_rows <= 1:
+        raise unsupported(
+            f"plain products in {recipe.name} have no such files", "dtype", f"use {BLOCK_SCALED}"
+        )
+    known = read_tuned_file(existing) if existing else None
+    counts = _checked(tokens or usual_tokens())
+    files = []
+    for degree in tp:
+        for rows, depth in _products(config, degree):
+            name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
+            own = known if existing and existing.name == name else None
+            entries = tuple(_product_entry(x, rows, depth, board, recipe, own) for x in counts)
+            content = encoded({x.tokens: x.configuration for x in entries}, layout)
+            files.append(TunedFile(name, "", f"tp {degree}", entries, content))
+    unique = {one.name: one for one in files}
+    return TuningPlan(
+        config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
+        tuple(_warnings(board, recipe)),
+    )  # fmt: skip
+
+
+def _products(config: ModelConfig, tp: int) -> list[tuple[int, int]]:
+    """Rows and depth of the weights of a rank's plain products, the head's left out."""
+    found: dict[tuple[int, int], None] = {}
+    for _, node in build_graph(config, Plan(tp=tp)).nodes():
+        sizes = dict(node.op.dims)
+        n, k = sizes.get("n"), sizes.get("k")
+        plain = node.op.family == "gemm" and sizes.get("m") == "tokens"
+        if plain and isinstance(n, int) and isinstance(k, int):
+            found[n, k] = None
+    return list(found)
+
+
+def _product_entry(
+    count: int, rows: int, depth: int, device: Device, recipe: Recipe, known: Entries | None
+) -> TunedEntry:  # fmt: skip
+    product = Product.plain(count, rows, depth)
+    found = ranked(product, device, recipe)
+    places = [p for p in found.order.tolist() if found.steps.tiles.k[p] == recipe.scale_group]
+    seconds = float(found.time_s[places[0]])
+    share = seconds / found.estimate_s
+    low, high = (share * bound for bound in found.interval())
+    existing = nearest_entry(known, count) if known else None
+    return TunedEntry(
+        count, found.grid[places[0]], US * seconds, US * low, US * high, existing,
+        None if existing is None else US * configured_s(product, existing, found),
+    )  # fmt: skip
+
+
 def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
     for count in tokens:
         if not 1 <= count <= MOST_TOKENS:
@@ -200,7 +285,7 @@ def _file(
     found = [tuned_layer(layer, count, device, recipe) for count in counts]
     entries = tuple(_entry(one, known) for one in found)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
-    return TunedFile(name, layout.place(compiler), parallel, entries, content)
+    return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
 
 def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:
@@ -221,6 +306,24 @@ def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
         )
     if recipe.name not in ("bf16", "fp16"):
         yield f"only products of 16 bits were swept; the order of {recipe.name} is carried over"
+
+
+def first_candidates(
+    one: TunedFile, plan: TuningPlan, count: int
+) -> dict[int, list[tuple[Configuration, float]]]:
+    """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
+    device, recipe = find_any_device(plan.device, Path()), recipe_for(plan.dtype)
+    found: dict[int, list[tuple[Configuration, float]]] = {}
+    if one.layer is None:
+        return found
+    for entry in one.entries:
+        layer = tuned_layer(one.layer, entry.tokens, device, recipe)
+        places = layer.order[:count].tolist()
+        found[entry.tokens] = [
+            (layer.ranked[0].grid[place], US * float(seconds))
+            for place, seconds in zip(places, layer.seconds(layer.order[:count]), strict=True)
+        ]
+    return found
 
 
 def plan_data(plan: TuningPlan) -> dict[str, Any]:

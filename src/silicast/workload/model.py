@@ -103,6 +103,7 @@ class ModelConfig:
         assumed: what of its structure was assumed because its configuration did not state it or was
             not understood, in sentences.
         ignored_fields: fields of the configuration that were not read and may describe structure.
+        implied: what was taken from its name alone, in words.
 
     Raises:
         SilicastError: sizes that contradict each other, or outside :data:`LIMITS`.
@@ -167,6 +168,7 @@ class ModelConfig:
     source: str = ""
     assumed: tuple[str, ...] = ()
     ignored_fields: tuple[str, ...] = ()
+    implied: str = ""
 
     def __post_init__(self) -> None:
         check_sizes(self, LIMITS)
@@ -241,10 +243,11 @@ class ModelConfig:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Assumptions about its configuration, and fields of it that were ignored."""
+        said = (self.implied, *self.assumed) if self.implied else self.assumed
         if not self.ignored_fields:
-            return self.assumed
+            return said
         fields = ", ".join(self.ignored_fields)
-        return (*self.assumed, f"fields of {self.name} that were not understood: {fields}")
+        return (*said, f"fields of {self.name} that were not understood: {fields}")
 
     @property
     def mlp_layers(self) -> int:

@@ -39,6 +39,7 @@ _REQUIRED = ("layers", "hidden", "heads", "vocab")
 _PARTS: dict[str, type] = {"moe": MoE, "mla": MLA, "sparse": Sparse, "recurrent": Recurrent}
 _NOT_STATED = (
     "name", "source", "default_precision", "published_parameters", "assumed", "ignored_fields",
+    "implied",
 )  # fmt: skip
 
 

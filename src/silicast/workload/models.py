@@ -7,9 +7,11 @@ is current. ``not_yet.toml`` names models whose structure is not modelled.
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +21,7 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.naming import NameIndex
+from silicast.workload.checkpoint_names import understood
 from silicast.workload.json_files import check_depth, json_object
 from silicast.workload.model import ModelConfig
 from silicast.workload.model_file import (
@@ -28,6 +31,7 @@ from silicast.workload.model_file import (
     build_model,
     decode_model,
 )
+from silicast.workload.precision import Precision
 
 FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
@@ -83,9 +87,9 @@ def find_model(name: str) -> ModelConfig:
         raise SilicastError("expected a name, found nothing", field="model")
     if name.endswith(".json"):
         return _from_path(Path(name))
-    if os.sep in name and len(name) < 4096 and (Path(name) / "config.json").is_file():
-        return _from_path(Path(name) / "config.json")
-    return _catalog_model(model_index().canonical(name[:200]))
+    if os.sep in name and (config := configuration_in(Path(name))) is not None:
+        return _from_path(config)
+    return _named_model(name[:200])
 
 
 def model_from(value: str | dict[str, Any]) -> ModelConfig:
@@ -122,6 +126,58 @@ def is_configuration(data: dict[str, Any]) -> bool:
     return bool(theirs and names - HF_NAMES.keys() - set(ModelTable.__struct_fields__))
 
 
+def configuration_in(folder: Path) -> Path | None:
+    """The ``config.json`` of a checkpoint's folder, or of a model in Hugging Face's cache
+    (``models--org--name``), there of the revision that it names last; None of anything else.
+    """
+    try:
+        if not folder.is_dir():
+            return None
+        if (folder / "config.json").is_file():
+            return folder / "config.json"
+        main = folder / "refs" / "main"
+        if main.is_file():
+            stated = folder / "snapshots" / main.read_text(encoding="utf-8").strip()
+            if (stated / "config.json").is_file():
+                return stated / "config.json"
+        return max(folder.glob("snapshots/*/config.json"), default=None, key=_changed_at)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def _changed_at(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+@cache
+def _named_model(name: str) -> ModelConfig:
+    """A model by its name in the catalog, or by what a checkpoint's name states beside it."""
+    index = model_index()
+    if name in index:
+        return _catalog_model(index.canonical(name))
+
+    def canonical(part: str) -> str | None:
+        return index.canonical(part) if part in index else None
+
+    found = understood(name, canonical)
+    if found is None:
+        if os.sep in name and Path(name).is_dir():
+            raise SilicastError(
+                f"the folder {name} has no config.json", field="model",
+                hint="name the folder of a checkpoint, or a model of Hugging Face's cache",
+            )  # fmt: skip
+        index.canonical(name)  # raises, with the nearest names
+    assert found is not None
+    model = _catalog_model(found.model)
+    if found.format is None:
+        return model
+    shown = name.rsplit("/", 1)[-1]
+    stated = {k: v for k, v in msgspec.structs.asdict(found.format.precision).items() if v}
+    precision = Precision.of(**stated, default=model.default_precision)
+    said = f"{shown}: taken from its name as {model.name}, {found.format.means}"
+    return replace(model, name=shown, default_precision=precision, implied=said)
+
+
 @cache
 def _catalog_model(canonical: str) -> ModelConfig:
     return _from_path(_path_of(canonical))
@@ -141,24 +197,54 @@ def _path_of(name: str) -> Path:
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
-    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return _from_object(json_object(path), name, str(path), depth)
+    return _from_object(json_object(path), _name_of(path), str(path), depth)
+
+
+def _name_of(path: Path) -> str:
+    """What a model is called whose file does not name it: its folder, in Hugging Face's cache that
+    of the repository.
+    """
+    if path.name != "config.json" or not path.parent.name:
+        return path.stem
+    repository = path.parent.parent.parent.name
+    in_cache = path.parent.parent.name == "snapshots" and repository.startswith("models--")
+    return repository.rsplit("--", 1)[-1] if in_cache else path.parent.name
 
 
 def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> ModelConfig:
     if is_configuration(data):
         from silicast.workload.huggingface import read_config
 
-        return read_config(data, name=name, file=file)
+        try:
+            return read_config(data, name=name, file=file)
+        except SilicastError as error:
+            raise _with_neighbour(error, data) from None
     check_depth(data)
     if depth > _MAX_BASES:
         raise SilicastError("bases that lead back to themselves", field="base", file=file)
 
     def base(wanted: str) -> ModelConfig:
-        path = Path(wanted) if wanted.endswith(".json") else _path_of(wanted)
-        return _from_path(path, depth + 1)
+        if wanted.endswith(".json"):
+            return _from_path(Path(wanted), depth + 1)
+        if wanted not in model_index():
+            return find_model(wanted)
+        return _from_path(_path_of(wanted), depth + 1)
 
     return build_model(decode_model(data, file=file), base, file=file)
+
+
+def _with_neighbour(error: SilicastError, data: dict[str, Any]) -> SilicastError:
+    """An error of a missing field with the field of the configuration that is nearly called so."""
+    field = error.field.rpartition(".")[2]
+    if error.message != "missing" or field in data:
+        return error
+    near = difflib.get_close_matches(field, [str(key)[:80] for key in data], n=1, cutoff=0.85)
+    if not near:
+        return error
+    return SilicastError(
+        error.message, kind=error.kind, field=error.field, file=error.file,
+        hint=f"is it {near[0]!r}? It is not understood",
+    )  # fmt: skip
 
 
 def _tables(folder: Path) -> list[tuple[Path, ModelHeader]]:

@@ -43,6 +43,12 @@ FROZEN = {
         " --implementation-version --launch --astra-network --astra-system --plot --calibration"
         " --strict --json"
     ),
+    "diagnose": "--device --measured-us --model --plot --json",
+    "tune": "",
+    "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --measure"
+    " --trials --plot --output -o --json",
+    "tune gemm": "--model --device --engine --dtype --tp --tokens --existing --output -o --json",
+    "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
     "compare": (
         f"{DEPLOYMENT} --plan --users --tokens-per-user --price --price-where --sort --csv --plot"
@@ -80,10 +86,15 @@ FROZEN = {
         "--budget"
     ),
     "design": "",
-    "design map": "--objective --effort --json",
+    "design map": "--density --objective --effort --plot --json",
+    "design explain": "--density --objective --effort --plot --json",
+    "design compile": (
+        "--model --output -o --batch --input-len --output-len --dtype --tp --effort"
+    ),
+    "design cost": "--node --area --wafer-usd --defects --from-node --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design import": "--output -o --format",
-    "design explain": "--objective --effort --json",
+    "design compare": "--engine --objective --effort --json",
 }
 
 

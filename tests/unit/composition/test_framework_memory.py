@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silicast.app.api import predict
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.framework_pass import predict_framework_pass
@@ -12,7 +13,6 @@ from silicast.composition.static_batch import predict_static_batch
 from silicast.composition.timeline import Timeline
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.scenario.api import predict
 from silicast.workload.backward import Training
 from silicast.workload.counting import parameters, weight_bytes
 from silicast.workload.eager import Framework

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from silicast.app.api import predict
 from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
 from silicast.measurement.calibrate import calibrate
-from silicast.scenario.api import predict
 
 SHAPES = [
     {"op": "gemm", "m": m, "n": n, "k": k}

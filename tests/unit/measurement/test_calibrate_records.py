@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from silicast.app.api import Predicted, predict
 from silicast.composition.engine import find_engine
 from silicast.core.calibration import load_calibration, save_calibration
 from silicast.core.errors import SilicastError
@@ -29,7 +30,6 @@ from silicast.measurement.records import (
     Spread,
 )
 from silicast.report.calibration import accuracy_table, not_scored
-from silicast.scenario.api import Predicted, predict
 from silicast.validation.measured import score_measured
 
 H100 = "H100-SXM-80GB"

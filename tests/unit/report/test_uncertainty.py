@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
+from silicast.app.api import predict
 from silicast.report.uncertainty import (
     by_measurement,
     uncertainty_line,
     uncertainty_table,
     words_of,
 )
-from silicast.scenario.api import predict
 
 CASE: dict[str, Any] = {
     "format": 1,

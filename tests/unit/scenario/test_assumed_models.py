@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from silicast.app.api import predict
 from silicast.app.predict import print_reply
 from silicast.composition.assumed_structure import structure_factor
 from silicast.core.errors import SilicastError
-from silicast.scenario.api import predict
 from silicast.scenario.run import reply_to
 
 CONFIG: dict[str, Any] = {

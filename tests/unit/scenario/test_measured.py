@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from silicast.app.api import Predicted, predict
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope, save_calibration
 from silicast.core.errors import SilicastError
 from silicast.learning.artefact import shipped_hash
-from silicast.scenario.api import Predicted, predict
 
 H100 = "H100-SXM-80GB"
 

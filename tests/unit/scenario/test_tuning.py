@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.tuned_files import read_tuned_file
-from silicast.scenario.tuning import plan_data, tune_experts
+from silicast.scenario.tuning import plan_data, tune_experts, tune_products
 
 MODEL, DEVICE = "qwen3-30b-a3b", "H20"
 
@@ -90,3 +90,14 @@ def test_what_cannot_be_tuned_is_refused(
     with pytest.raises(SilicastError) as raised:
         tune_experts(model, device, engine, tp=[tp], tokens=[1])
     assert raised.value.field.endswith(field)
+
+
+def test_plain_products_with_scaled_blocks(tmp_path: Path) -> None:
+    plan = tune_products("deepseek-v3", "h100", "sglang", tokens=[1, 512])
+    assert all(one.name.startswith("N=") for one in plan.files)
+    assert all(one.name.endswith("dtype=fp8_w8a8,block_shape=[128, 128].json")
+               for one in plan.files)  # fmt: skip
+    assert len({one.name for one in plan.files}) == len(plan.files) > 2
+    assert all(e.configuration.number("tile_k") == 128 for o in plan.files for e in o.entries)
+    with pytest.raises(SilicastError, match="plain products in bf16"):
+        tune_products("deepseek-v3", "h100", "sglang", dtype="bf16")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from silicast.app.api import predict
 from silicast.app.cli import main
 from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
@@ -25,7 +26,6 @@ from silicast.measurement.records import (
     Spread,
 )
 from silicast.report.measured import measured_table
-from silicast.scenario.api import predict
 from silicast.validation.measured import MeasuredScore, score_measured
 
 H100 = "H100-SXM-80GB"

@@ -10,7 +10,7 @@ from cyclopts import App
 
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
-from silicast.core.naming import NameIndex
+from silicast.core.naming import NameIndex, normalise
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +28,7 @@ class CatalogKind(Generic[T]):
         index: all names and aliases.
         names: those of the entries that can be shown.
         find: an entry by name or alias.
+        family: what it belongs to, by which it is searched too.
         summary: the fields of one line, for JSON.
         table: one line an entry; card: everything about one; data: the same for JSON.
     """
@@ -37,6 +38,7 @@ class CatalogKind(Generic[T]):
     index: Callable[[], NameIndex[Any]]
     names: Callable[[], Iterable[str]]
     find: Callable[[str], T]
+    family: Callable[[T], str]
     summary: Callable[[T], Any]
     table: Callable[[Iterable[T]], RenderableType]
     card: Callable[[T], RenderableType]
@@ -48,6 +50,19 @@ def catalog_app(kind: CatalogKind[T]) -> App:
     app = App(name=kind.name, help=kind.help, help_format="plaintext")
 
     @app.default
+    def some(text: str | None = None, /, *, json: Json = False) -> None:
+        """List all of them, or those whose name, alias or family contains a text.
+
+        Args:
+            text: case, spaces, hyphens and underscores do not count.
+            json: print JSON instead of a table.
+        """
+        if text is None:
+            _print_many(kind, kind.names(), json)
+        else:
+            search(text, json=json)
+
+    @app.command(name="list")
     def list_all(*, json: Json = False) -> None:
         """List all of them.
 
@@ -56,19 +71,21 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         """
         _print_many(kind, kind.names(), json)
 
-    app.command(list_all, name="list")
-
     @app.command
     def search(text: str, /, *, json: Json = False) -> None:
-        """List those whose name or alias contains a text.
+        """List those whose name, alias or family contains a text.
 
         Args:
             text: case, spaces, hyphens and underscores do not count.
             json: print JSON instead of a table.
         """
         index = kind.index()
-        shown = set(kind.names())
-        found = [name for name in index.containing(text) if name in shown]
+        wanted, named = normalise(text), set(index.containing(text))
+        found = [
+            name
+            for name in kind.names()
+            if name in named or wanted in normalise(kind.family(kind.find(name)))
+        ]
         if not found:
             kind.find(index.canonical(text))
         _print_many(kind, found, json)

@@ -14,6 +14,7 @@ devices = catalog_app(
     CatalogKind(
         name="devices", help="List, search and show the devices of the catalog.",
         index=device_names, names=lambda: device_index().names, find=find_device,
+        family=lambda device: f"{device.vendor} {device.architecture}",
         summary=device_summary, table=device_table, card=device_card,
         data=lambda device: msgspec.to_builtins(tabulate(device)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,9 +16,10 @@ def diagnose(
     op: str,
     /,
     *fields: str,
-    device: str,
-    measured_us: Annotated[str, Parameter(name=["--measured-us"])],
+    device: str = "",
+    measured_us: Annotated[str, Parameter(name=["--measured-us"])] = "",
     model: str = "",
+    plot: Path | None = None,
     json: Json = False,
 ) -> int:
     """Find one reason for a slow kernel, and a faster configuration.
@@ -26,13 +28,18 @@ def diagnose(
     --device H20 --measured-us 410,412,411`.
 
     Args:
-        op: moe (part=w13 or part=w2) or gemm.
+        op: moe (part=w13 or part=w2) or gemm; or a file that `silicast import` or `silicast
+            measure` wrote, whose kernels are all diagnosed.
         fields: its dimensions and properties as key=value; what ran as configuration.tile_m=64 ...
         device: catalog name, or path to a device file.
         measured_us: what was measured, repeats with commas between them.
         model: a model with experts: what its decode step gains if all layers are tuned so.
+        plot: a drawing of the causes (.svg, .png, .pdf).
         json: print the answer as JSON instead of tables.
     """
+    if Path(op).is_file():
+        return _files([Path(op), *(Path(name) for name in fields)], device, json=json)
+
     from silicast.app.number_lists import positive_numbers
     from silicast.report.diagnosis import diagnosis_report, model_line
     from silicast.scenario.diagnosis import diagnose as diagnosed
@@ -41,13 +48,31 @@ def diagnose(
 
     kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]
     found = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
+    title = f"{op} {' '.join(fields)} on {device}"
+    if plot:
+        from silicast.report.tuning_plots import plot_causes
+
+        plot_causes(found, title, plot)
     gain = None
     if model:
         gain = gain_in_model(model, device, int(kernel.get("tokens", 1)), saved_us(found))
     if json:
         write_json({**diagnosis_data(found), **({"model": gain} if gain else {})})
     else:
-        show(diagnosis_report(f"{op} {' '.join(fields)} on {device}", found))
+        show(diagnosis_report(title, found))
         if gain:
             show(model_line(gain))
     return status.ANSWERED
+
+
+def _files(paths: list[Path], device: str, *, json: bool) -> int:
+    """Diagnoses of all kernels of measurement files."""
+    from silicast.measurement.diagnosed import diagnose_files
+    from silicast.report.diagnosis import rows_data, rows_report
+
+    rows, said = diagnose_files(paths, device)
+    if json:
+        write_json({"kernels": rows_data(rows), "notes": said})
+    else:
+        show(rows_report(rows, said))
+    return status.ANSWERED if any(row.found for row in rows) else status.NOT_ANSWERED

@@ -9,7 +9,8 @@ from silicast.workload.models import find_model, model_index, model_names
 models = catalog_app(
     CatalogKind(
         name="models", help="List, search and show the models of the catalog.", index=model_index,
-        names=model_names, find=find_model, summary=model_summary, table=model_table,
+        names=model_names, find=find_model,
+        family=lambda model: model.family, summary=model_summary, table=model_table,
         card=model_card, data=model_data,
     )
 )  # fmt: skip

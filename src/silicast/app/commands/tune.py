@@ -23,7 +23,8 @@ Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 def moe(
     *, model: str, device: str, engine: str = "vllm", dtype: str = "", tp: str = "1,2,4,8",
     ep: int = 1, tokens: str = "", existing: Path | None = None, triton: str = "",
-    output: Output = None, json: Json = False,
+    measure: Annotated[bool, Parameter(negative="")] = False, trials: int = 10,
+    plot: Path | None = None, output: Output = None, json: Json = False,
 ) -> int:  # fmt: skip
     """Configurations of fused experts in Triton.
 
@@ -37,16 +38,62 @@ def moe(
         tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
         existing: a file of the engine; says what its entries leave on the table.
         triton: version of Triton that the files are for.
+        measure: time the best candidates on the GPU at hand, and write the fastest.
+        trials: candidates to time for each number of tokens.
+        plot: a drawing of the first file's entries (.svg, .png, .pdf).
         output: folder to write the files into; left out, they are only shown.
         json: print JSON instead of tables.
     """
     from silicast.app.number_lists import whole_numbers
+    from silicast.measurement.tuned_plan import measured_plan
     from silicast.report.tuning import plan_report
     from silicast.scenario.tuning import plan_data, tune_experts
 
     plan = tune_experts(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
         tokens=whole_numbers(tokens, "tokens"), existing=existing, compiler=triton,
+    )  # fmt: skip
+    if measure:
+        plan = measured_plan(plan, trials, output or Path())
+    if plot:
+        from silicast.report.tuning_plots import plot_gains
+
+        plot_gains(plan, plot)
+    written = plan.write(output) if output else []
+    if json:
+        write_json({**plan_data(plan), "written": [str(path) for path in written]})
+    else:
+        show(plan_report(plan))
+        for path in written:
+            warn(f"wrote {path}")
+    return status.ANSWERED
+
+
+@tune.command
+def gemm(
+    *, model: str, device: str, engine: str = "vllm", dtype: str = "fp8_block", tp: str = "1",
+    tokens: str = "", existing: Path | None = None, output: Output = None, json: Json = False,
+) -> int:  # fmt: skip
+    """Configurations of a model's plain products with scaled blocks in Triton.
+
+    Args:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        engine: vllm or sglang.
+        dtype: format of the products.
+        tp: tensor-parallel degrees.
+        tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
+        existing: a file of the engine; says what its entries leave on the table.
+        output: folder to write the files into; left out, they are only shown.
+        json: print JSON instead of tables.
+    """
+    from silicast.app.number_lists import whole_numbers
+    from silicast.report.tuning import plan_report
+    from silicast.scenario.tuning import plan_data, tune_products
+
+    plan = tune_products(
+        model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"),
+        tokens=whole_numbers(tokens, "tokens"), existing=existing,
     )  # fmt: skip
     written = plan.write(output) if output else []
     if json:
@@ -55,4 +102,30 @@ def moe(
         show(plan_report(plan))
         for path in written:
             warn(f"wrote {path}")
+    return status.ANSWERED
+
+
+@tune.command
+def sparsity(
+    *, model: str, device: str, tokens: int = 4096, dtype: str = "", json: Json = False
+) -> int:
+    """Which products of a model gain by 2:4 sparse weights.
+
+    Args:
+        model: catalog name, or path to a Hugging Face config.json.
+        device: catalog name, or path to a device file.
+        tokens: new tokens of a pass.
+        dtype: format of the products; left out, the checkpoint's.
+        json: print JSON instead of a table.
+    """
+    from dataclasses import asdict
+
+    from silicast.report.tuning import sparse_report
+    from silicast.scenario.sparse_layers import sparse_layers
+
+    rows = sparse_layers(model, device, tokens, dtype)
+    if json:
+        write_json([{**asdict(row), "saved_pct": row.saved_pct, "pays": row.pays} for row in rows])
+    else:
+        show(sparse_report(f"{model} on {device}, {tokens} tokens, 2:4 sparse weights", rows))
     return status.ANSWERED

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import UNMODELLED, Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.named import check_names
+from silicast.scenario.road import TASKS, not_yet_of
 
 
 @register
@@ -20,5 +21,4 @@ class UnmodelledAnswerer(Answerer):
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
         check_names(scenario)
-        missing = UNMODELLED[scenario.raw.task]
-        raise not_yet(missing, "task", "see the road map for what comes next")
+        raise not_yet_of(TASKS[scenario.raw.task], "task")

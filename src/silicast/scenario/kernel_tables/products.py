@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.kernels.engine_kernels import kernels_of
+from silicast.kernels.sparsity import FLAG
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_tables._spec import BATCH, SIZE, WIDTH, Lowering, OpSpec
 from silicast.scenario.strict import require
@@ -15,6 +16,8 @@ from silicast.workload.libraries import library_names
 
 def _product(case: Lowering) -> None:
     """Engines' quantised products take 16-bit activations and quantise them in the call."""
+    if not case.flags[FLAG]:
+        del case.flags[FLAG]  # an op says only that it is sparse
     if "includes_quantize" not in case.table:
         name, dtype = str(case.table.get("library", "")), str(case.table.get("dtype", "bf16"))
         case.flags["includes_quantize"] = quantizes(name, dtype)
@@ -71,10 +74,11 @@ def _convolution(case: Lowering) -> None:
 
 OPS: Mapping[str, OpSpec] = {
     "gemm": OpSpec(
-        "m x k times k x n, batch times; includes_quantize: activations are quantised by the call",
+        "m x k times k x n, batch times; includes_quantize: activations are quantised by the call; "
+        "sparse_2_4: two weights in four are zero and left out",
         {"m": SIZE, "n": SIZE, "k": SIZE},
         {"batch": (SIZE, 1)},
-        flags={"includes_quantize": False},
+        flags={"includes_quantize": False, FLAG: False},
         lower=_product,
     ),
     "conv2d": OpSpec(

@@ -13,17 +13,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from silicast.core.errors import SilicastError
+import msgspec
+
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Domain, Tier
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.decode import decode
 from silicast.scenario.reading import check_tree
+from silicast.scenario.road import refuse_coming
 from silicast.scenario.run import run, run_file
 
 SHOWN = 4
 """Metrics of an answer's short form."""
+
+
+if TYPE_CHECKING:
+    from silicast.report.notebook import Drawing
 
 
 @final
@@ -42,9 +49,9 @@ class Predicted:
 
     def __repr__(self) -> str:
         """The first metrics, and how much is known; not the tree of parts."""
-        shown = list(self.metrics.items())[:SHOWN]
-        said = [f"{name}={_short(belief)}" for name, belief in shown]
-        if more := len(self.metrics) - len(shown):
+        every = list(self.metrics.items())
+        said = [f"{name}={belief}" for name, belief in every[:SHOWN]]
+        if more := len(every[SHOWN:]):
             said.append(f"further_metrics={more}")
         said += [f"tier={self.tier!r}", f"domain={self.domain!r}", f"warnings={len(self.warnings)}"]
         return f"Predicted({', '.join(said)})"
@@ -86,6 +93,41 @@ class Predicted:
         """The tree of parts."""
         return self.answer.why
 
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain tables, as it goes into JSON."""
+        found: dict[str, Any] = msgspec.to_builtins(self.answer)
+        return found
+
+    def to_pandas(self) -> Any:
+        """A data frame: a row a metric, with estimate, p05, p95 and bound.
+
+        Raises:
+            SilicastError: pandas is not installed.
+        """
+        return frame(
+            [
+                {"metric": name, "estimate": belief.estimate, "p05": belief.p05,
+                 "p95": belief.p95, "bound": self.bound.get(name)}
+                for name, belief in self.metrics.items()
+            ]
+        )  # fmt: skip
+
+    def plot(self) -> Drawing:
+        """A figure that a notebook shows: the intervals of all metrics, as factors of estimates.
+
+        Raises:
+            SilicastError: matplotlib is not installed.
+        """
+        from silicast.report.notebook import intervals_figure
+
+        return intervals_figure(self.metrics)
+
+    def _repr_html_(self) -> str:
+        """The metrics as a table."""
+        from silicast.report.notebook import answer_html
+
+        return answer_html(self.answer)
+
 
 @final
 @dataclass(frozen=True, slots=True, repr=False)
@@ -113,6 +155,21 @@ class StaticBatchTimes:
         """Named fallbacks, "does not fit" and other things to know."""
         return self.predicted.warnings
 
+    def to_dict(self) -> dict[str, Any]:
+        """See :meth:`Predicted.to_dict`."""
+        return self.predicted.to_dict()
+
+    def to_pandas(self) -> Any:
+        """See :meth:`Predicted.to_pandas`."""
+        return self.predicted.to_pandas()
+
+    def plot(self) -> Drawing:
+        """See :meth:`Predicted.plot`."""
+        return self.predicted.plot()
+
+    def _repr_html_(self) -> str:
+        return self.predicted._repr_html_()
+
 
 def predict(
     scenario: Mapping[str, Any] | str | os.PathLike[str] | None = None, /, **fields: Any
@@ -133,6 +190,7 @@ def predict(
         return Predicted(run_file(Path(scenario)))
     tree = {**(scenario or {}), **fields}
     check_tree(tree)
+    refuse_coming(tree)
     return Predicted(run(decode(tree, checked=True)))
 
 
@@ -140,7 +198,7 @@ def infer(
     *,
     model: str | dict[str, Any],
     device: str | dict[str, Any],
-    output_len: int,
+    output_len: int = 128,
     batch: int | None = None,
     input_len: int | None = None,
     input_lens: list[int] | None = None,
@@ -157,7 +215,8 @@ def infer(
 
     Args:
         model, device, engine: as in a scenario.
-        batch, input_len: equal prompts; or ``input_lens``, one length each.
+        batch, input_len: equal prompts, left out one of 1024 tokens; or ``input_lens``, one length
+            each.
         output_len: tokens generated per sequence.
         tp, pp: parallel degrees, short for ``parallel = {tp, pp}``.
         dtype: format of the matrix products, short for ``precision.recipe``.
@@ -169,9 +228,12 @@ def infer(
     Raises:
         SilicastError: see :func:`predict`; or a field is given in both its forms and they differ.
     """
-    lengths = {"batch": batch, "input_len": input_len, "input_lens": input_lens}
-    if input_lens is None and batch is None:
-        lengths["batch"] = 1
+    lengths: dict[str, Any] = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
+    if input_lens is None:
+        lengths = {
+            "batch": 1 if batch is None else batch,
+            "input_len": 1024 if input_len is None else input_len,
+        }
     workload: dict[str, Any] = {k: v for k, v in lengths.items() if v is not None}
     short: dict[str, dict[str, tuple[str, Any]]] = {
         "parallel": {"tp": ("tp", tp), "pp": ("pp", pp)},
@@ -194,8 +256,19 @@ def infer(
     )  # fmt: skip
 
 
-def _short(belief: Belief) -> str:
-    return f"{belief.estimate:.4g} [{belief.p05:.4g}, {belief.p95:.4g}]"
+def frame(rows: list[dict[str, Any]]) -> Any:
+    """Rows as a data frame of pandas.
+
+    Raises:
+        SilicastError: it is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise unsupported(
+            "pandas is not installed", hint="pip install pandas, or take to_dict()"
+        ) from None
+    return pandas.DataFrame(rows)
 
 
 def _completed(name: str, table: Any, short: Mapping[str, tuple[str, Any]]) -> Any:

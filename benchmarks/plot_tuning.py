@@ -1,0 +1,70 @@
+"""The pictures of docs/explanation/tuning.md.
+
+    SILICAST_DATA=... python benchmarks/plot_tuning.py
+
+Tiles: a swept problem ranked by a ranker that did not see its layer, with the measured near-best
+marked. Causes and gains: SGLang's rule for Qwen3-30B-A3B on H20, diagnosed, beside a tuned file.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from silicast.core.dtypes import recipe_for
+from silicast.kernels.candidates import SWEEP, grid, legal
+from silicast.kernels.tile_times import tile_constants
+from silicast.learning.configuration_ranking import candidates_on, rank_steps
+from silicast.report.tuning_plots import PLOTS, plot_causes, plot_gains, plot_tiles
+from silicast.scenario.diagnosis import diagnose
+from silicast.scenario.tuning import tune_experts
+from silicast.validation.scorecard import tuning_held_out
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.tuning_rows import sglang_rule, swept_problems
+
+STATIC = Path(__file__).parent.parent / "docs" / "_static"
+SIZES = (512, 128, 8, 2048, 768)
+
+
+def main() -> None:
+    recipe = recipe_for("bf16")
+    problem = next(
+        x for x in swept_problems(data_folder()) if x.device == "H20" and x.sizes == SIZES
+    )
+    board = problem.hardware
+    places = legal(SWEEP, board, recipe)
+    every = grid(SWEEP)
+    found = rank_steps(
+        problem.product, candidates_on(SWEEP, board, recipe),
+        tuple(every[place] for place in places.tolist()), tile_constants(),
+        tuning_held_out.ranker(f"layers-{problem.fold}"),
+    )  # fmt: skip
+    near = np.flatnonzero(np.isin(places, problem.near)).astype(np.float64)
+    title = "gate and up of 128 experts, top 8, 2048 to 768, 512 tokens, H20, layer not seen"
+    plot_tiles(found, title, STATIC / PLOTS["tiles"], near)
+    kernel = {
+        "op": "moe", "tokens": 512, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,
+        "part": "w13", "configuration": dict(sglang_rule(512, 128).values),
+    }  # fmt: skip
+    assert problem.heuristic_s is not None
+    diagnosed = diagnose(kernel, "H20", [1e6 * problem.heuristic_s])
+    plot_causes(diagnosed, f"the same under SGLang's rule: {sglang_rule(512, 128).label}",
+                STATIC / PLOTS["causes"])  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rule.json"
+        names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+        rows = {}
+        for tokens in (1, 8, 64, 128, 256, 1024, 4096):
+            values = dict(sglang_rule(tokens, 128).values)
+            keys = ("tile_m", "tile_n", "tile_k", "group_m")
+            rows[str(tokens)] = dict(zip(names, (values[key] for key in keys), strict=True))
+        path.write_text(json.dumps(rows))
+        plan = tune_experts("qwen3-30b-a3b", "H20", "sglang", tp=[1], existing=path)
+    plot_gains(plan, STATIC / PLOTS["gains"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Figures of tuning that a scorecard's errors do not show, and the speed of a decision.
+
+    SILICAST_DATA=... python benchmarks/tuning.py      -> benchmarks/results/tuning.json
+
+Spearman's correlation of gains, how many of those said to gain 10 % do, the share of the gain over
+SGLang's rule that the first choice realises (a miss counts as none), and times of ranking on this
+machine. Rankers have not seen what they are asked (suite `tuning`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.core.dtypes import recipe_for
+from silicast.hardware.catalog import find_device
+from silicast.learning.configuration_ranking import ranked, shipped_ranker
+from silicast.scenario.tuning import tune_experts
+from silicast.validation.scorecard.suite import data_folder
+from silicast.validation.scorecard.tuning_rows import gate_up, swept_problems
+from silicast.validation.scorecard.tuning_scores import SPLITS, Choice, choices, rank_correlation
+
+F = NDArray[np.float64]
+RESULT = Path(__file__).parent / "results" / "tuning.json"
+WORTH = 1.10
+
+
+def gains(found: Sequence[Choice], shared: float) -> dict[str, float]:
+    """Gains over a default whose time was measured, its configuration unknown; and over SGLang's
+    rule, whose configuration is known too, so that part of its error holds for the best as well.
+    """
+    timed = [one for one in found if one.problem.default_s]
+    ruled = [one for one in found if one.problem.heuristic_s]
+    best, chosen = (np.array([f(x) for x in timed]) for f in (best_s, chosen_s))
+    default = np.array([one.problem.default_s for one in timed])
+    rule = np.array([one.problem.heuristic_s for one in ruled])
+    rule_best, rule_chosen = (np.array([f(x) for x in ruled]) for f in (best_s, chosen_s))
+    said = np.array([one.rule_s for one in ruled])
+    known = rule / (rule_chosen * (rule / said) ** shared)
+    saved = 1.0 - rule_best / rule
+    hit = np.array([one.hits(1) for one in ruled])
+    return {
+        "kernels": float(len(timed)),
+        "spearman_over_default": rank_correlation(default / best, default / chosen),
+        **{f"over_default_{k}": v for k, v in worth(default / best, default / chosen).items()},
+        "spearman_over_rule_measured": rank_correlation(rule / rule_best, known),
+        **{f"over_rule_{k}": v for k, v in worth(rule / rule_best, known).items()},
+        "spearman_over_rule_beforehand": rank_correlation(rule / rule_best, said / rule_chosen),
+        "rule_mean_gain_pct": 100.0 * float(saved.mean()),
+        "rule_gain_realised": float(saved[hit].sum() / saved.sum()),
+    }
+
+
+def best_s(one: Choice) -> float:
+    return one.problem.best_s
+
+
+def chosen_s(one: Choice) -> float:
+    return one.chosen_s
+
+
+def worth(true: F, said: F) -> dict[str, float]:
+    """Of kernels said to gain 10 % or more, how many do; and how many of all do."""
+    told = said >= WORTH
+    return {
+        "precision": float((true[told] >= WORTH).mean()), "told": float(told.sum()),
+        "base_rate": float((true >= WORTH).mean()),
+    }  # fmt: skip
+
+
+def speed() -> dict[str, float]:
+    """Milliseconds of ranking one problem, microseconds a configuration, seconds of a model."""
+    device, recipe = find_device("H20"), recipe_for("bf16")
+    count = len(ranked(gate_up(512, 128, 8, 2048, 768), device, recipe).grid)
+    times = []
+    for tokens in range(500, 600):
+        product = gate_up(tokens, 128, 8, 2048, 768)
+        begin = time.perf_counter()
+        ranked(product, device, recipe)
+        times.append(time.perf_counter() - begin)
+    begin = time.process_time()
+    tune_experts("qwen3-30b-a3b", "A100", "vllm")
+    return {
+        "configurations": float(count), "problem_ms_min": 1e3 * min(times),
+        "problem_ms_median": 1e3 * statistics.median(times),
+        "configuration_us": 1e6 * min(times) / count,
+        "model_cpu_s": time.process_time() - begin, "load_average": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def main() -> None:
+    problems = swept_problems(data_folder())
+    shared = {"layers": 0.0, "device": shipped_ranker().card.device_shared}
+    result = {split: gains(choices(problems, split), shared[split]) for split in SPLITS}
+    result["speed"] = speed()
+    rounded = {
+        name: {key: round(value, 4) for key, value in table.items()}
+        for name, table in result.items()
+    }
+    RESULT.write_text(json.dumps(rounded, indent=1) + "\n")
+    print(json.dumps(rounded, indent=1))
+
+
+if __name__ == "__main__":
+    main()

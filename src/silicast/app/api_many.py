@@ -1,0 +1,339 @@
+"""From Python: what the commands compare, serve, train and explain do, and sweeps.
+
+Arguments are those of the commands, with their defaults; further fields of a scenario go along.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from silicast.app.api import Predicted, frame, predict
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer, Belief
+
+if TYPE_CHECKING:
+    from silicast.report.notebook import Drawing
+
+
+def serve(
+    *,
+    model: str,
+    device: str,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    trace: str | Path | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    requests: int | None = None,
+    range_ratio: float | None = None,
+    slo: str | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    attention_dp: int | None = None,
+    engine: str | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    power_w: float | None = None,
+    replicas: int = 1,
+    seed: int = 0,
+    **fields: Any,
+) -> Predicted:
+    """Latency and throughput of a model under load, as ``silicast serve`` predicts them.
+
+    Args:
+        concurrency, rate, trace: one of them says how requests come.
+        slo: limits such as ``"ttft_p99=1s,tpot_p99=50ms"``.
+        fields: further fields of a scenario; they go before what the other arguments say.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.serve(model="Llama-3.1-8B", device="h100", concurrency=2, requests=4,
+    ...                        input_len=64, output_len=8)
+    >>> 0 < found["ttft_p50_ms"] < found["e2e_p50_ms"]
+    True
+    """
+    from silicast.app.serve_flags import ServeFlags, serving_scenario
+
+    asked = ServeFlags(
+        model=model, device=device, rate=rate, concurrency=concurrency,
+        trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
+        requests=requests, range_ratio=range_ratio, slo=slo, engine=engine, dtype=dtype,
+        kv_dtype=kv_dtype, power_w=power_w, replicas=replicas, seed=seed,
+    )  # fmt: skip
+    degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
+    return predict({**serving_scenario(asked, degrees), **fields})
+
+
+def train(
+    *,
+    model: str,
+    device: str,
+    gpus: int = 1,
+    seq_len: int = 4096,
+    global_batch: int = 256,
+    micro_batch: int | None = None,
+    engine: str | None = None,
+    dtype: str | None = None,
+    optimizer: str | None = None,
+    network: str | None = None,
+    gpus_per_node: int | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    zero: int | None = None,
+    **fields: Any,
+) -> Predicted:
+    """A training step, as ``silicast train`` predicts it; without degrees, the best plan.
+
+    Args:
+        fields: further fields of a scenario; they go before what the other arguments say.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.train(model="Llama-3.2-1B", device="h100", gpus=2, tp=2, global_batch=4)
+    >>> found["step_time_s"] > 0
+    True
+    """
+    from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
+
+    asked = TrainFlags(
+        model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
+        micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
+        gpus_per_node=gpus_per_node,
+    )  # fmt: skip
+    degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
+    return predict({**training_scenario(asked, degrees), **fields})
+
+
+def explain(
+    *,
+    model: str,
+    device: str,
+    batch: int = 1,
+    input_len: int = 1024,
+    output_len: int = 128,
+    tp: int | None = None,
+    pp: int | None = None,
+    **fields: Any,
+) -> Predicted:
+    """A static batch with the full tree of what its time goes to, as ``silicast explain`` shows it.
+
+    Args:
+        fields: further fields of a scenario.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`.
+
+    >>> import silicast
+    >>> found = silicast.explain(model="Llama-3.1-8B", device="h100", output_len=2)
+    >>> sorted(part["name"] for part in found.why["parts"])
+    ['decode', 'prefill']
+    """
+    tree = _batch(model, device, batch, input_len, output_len, _given(tp=tp, pp=pp))
+    return predict({"why": "full", **tree, **fields})
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One answer of several.
+
+    Attributes:
+        label: what it is called; fields: in what it differs from the others.
+        predicted: the answer; None = there is none.
+        reason: why there is none, or why it does not fit; "" = all is well.
+    """
+
+    label: str
+    fields: Mapping[str, Any]
+    predicted: Predicted | None
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Table(Sequence[Row]):
+    """Answers side by side; a sequence of :class:`Row`."""
+
+    rows: tuple[Row, ...]
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.rows[place]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __repr__(self) -> str:
+        answered = sum(row.predicted is not None for row in self.rows)
+        return f"Table({len(self.rows)} rows, {answered} answered)"
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """A flat table a row: label, fields, each metric's three numbers, reason."""
+        found = []
+        for row in self.rows:
+            flat: dict[str, Any] = {"label": row.label, **row.fields}
+            for name, belief in (row.predicted.metrics if row.predicted else {}).items():
+                flat |= {name: belief.estimate, f"{name}_p05": belief.p05,
+                         f"{name}_p95": belief.p95}  # fmt: skip
+            found.append(flat | {"reason": row.reason})
+        return found
+
+    def to_pandas(self) -> Any:
+        """The same as a data frame.
+
+        Raises:
+            SilicastError: pandas is not installed.
+        """
+        return frame(self.to_dict())
+
+    def plot(
+        self, across: str = "output_tokens_per_s_per_gpu", up: str = "decode_step_ms"
+    ) -> Drawing:
+        """A figure of matplotlib, which a notebook shows: one metric over another, with intervals.
+
+        Raises:
+            SilicastError: matplotlib is not installed, or no row has both metrics.
+        """
+        from silicast.report.notebook import points_figure
+
+        points: list[tuple[str, Belief, Belief]] = [
+            (row.label, row.predicted.metrics[across], row.predicted.metrics[up])
+            for row in self.rows
+            if row.predicted and across in row.predicted.metrics and up in row.predicted.metrics
+        ]
+        if not points:
+            raise SilicastError(f"no row has {across} and {up}", hint="name two metrics")
+        return points_figure(points, across, up)
+
+    def _repr_html_(self) -> str:
+        from silicast.report.notebook import table_html
+
+        answered = [row.predicted for row in self.rows if row.predicted]
+        metrics = dict.fromkeys(name for each in answered for name in each.metrics)
+        rows = [
+            [row.label,
+             *(str(row.predicted.metrics.get(n, "")) if row.predicted else "" for n in metrics),
+             row.reason]
+            for row in self.rows
+        ]  # fmt: skip
+        return table_html(["", *metrics, "reason"], rows)
+
+
+def compare(
+    *,
+    model: str,
+    device: Sequence[str] | str,
+    batch: int = 1,
+    input_len: int = 1024,
+    output_len: int = 128,
+    tp: int | None = None,
+    pp: int | None = None,
+    **fields: Any,
+) -> Table:
+    """One static batch on many devices, as ``silicast compare``: what fits first, the quickest on
+    top. Without degrees each device gets the smallest plan that fits.
+
+    Args:
+        device: names; or one text with commas between them.
+        fields: further fields of a scenario.
+
+    >>> import silicast
+    >>> found = silicast.compare(model="Llama-3.1-8B", device="h100, l4", output_len=4)
+    >>> [row.label for row in found]
+    ['h100', 'l4']
+    """
+    from silicast.report.comparison import in_order, sort_word
+    from silicast.scenario.comparison import compared
+
+    names = device.split(",") if isinstance(device, str) else device
+    names = [name.strip() for name in names if name.strip()]
+    if not names:
+        raise SilicastError("names no device", field="device", hint='for example ["a100", "h100"]')
+    tree = {**_batch(model, names[0], batch, input_len, output_len, {}), **fields}
+    found = list(compared(tree, names, (_given(tp=tp, pp=pp),)))
+    return Table(
+        tuple(
+            Row(
+                each.label, each.plan,
+                Predicted(each.reply) if isinstance(each.reply, Answer) else None, each.reason,
+            )
+            for each in in_order(found, sort_word(None, found))
+        )
+    )  # fmt: skip
+
+
+def sweep(*, task: str = "inference", **fields: Any) -> Table:
+    """Every combination of keyword lists, answered; what cannot be answered says why.
+
+    Args:
+        fields: fields of a scenario, of its workload or of ``parallel``; a list is swept over, a
+            field whose value is a list itself is a list of lists.
+
+    >>> import silicast
+    >>> found = silicast.sweep(model="Llama-3.1-8B", device=["h100", "a100"], batch=[1, 8],
+    ...                        input_len=64, output_len=2)
+    >>> len(found), found[1].fields
+    (4, {'device': 'h100', 'batch': 8})
+    """
+    swept = {name: value for name, value in fields.items() if isinstance(value, list)}
+    fixed = {name: value for name, value in fields.items() if name not in swept}
+    rows = []
+    for values in itertools.product(*swept.values()):
+        changes = dict(zip(swept, values, strict=True))
+        label = ", ".join(f"{name} {value}" for name, value in changes.items())
+        try:
+            rows.append(Row(label, changes, predict(scenario(task=task, **fixed, **changes))))
+        except SilicastError as error:
+            rows.append(Row(label, changes, None, str(error)))
+    return Table(tuple(rows))
+
+
+def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
+    """The scenario of flat keywords: those of its top as they are, degrees into ``parallel``, the
+    rest into the workload.
+
+    >>> scenario(task="inference", device="h100", tp=2, batch=8)
+    {'task': 'inference', 'device': 'h100', 'parallel': {'tp': 2}, 'workload': {'batch': 8}}
+    """
+    from silicast.scenario.schema import ParallelTable, RawScenario
+    from silicast.scenario.strict import fields_of
+
+    top, degrees = fields_of(RawScenario), fields_of(ParallelTable)
+    found: dict[str, Any] = {"task": task}
+    inner: dict[str, dict[str, Any]] = {"parallel": {}, "workload": {}}
+    for name, value in fields.items():
+        if name in top:
+            found[name] = value
+        else:
+            inner["parallel" if name in degrees else "workload"][name] = value
+    for table, values in inner.items():
+        if values:
+            found[table] = {**found.get(table, {}), **values}
+    return found
+
+
+def _batch(
+    model: str, device: str, batch: int, input_len: int, output_len: int, degrees: dict[str, int]
+) -> dict[str, Any]:
+    from silicast.app.flags import BatchFlags, inference_scenario
+
+    asked = BatchFlags(model=model, batch=batch, input_len=input_len, output_len=output_len)
+    return inference_scenario(asked, degrees, device)
+
+
+def _given(**values: int | None) -> dict[str, int]:
+    return {name: value for name, value in values.items() if value is not None}

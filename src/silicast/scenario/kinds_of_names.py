@@ -1,0 +1,72 @@
+"""What an unknown name is a name of: a model where a device is asked for, and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.scenario.reading import shown
+
+
+def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
+    """An unknown name's error with what the name is a name of, where it is one of another kind.
+
+    >>> unknown = unknown_name("unknown device 'vllm'", "device", "did you mean L4?")
+    >>> str(with_kind(unknown, "vllm"))
+    "device: unknown device 'vllm' (vllm is an engine)"
+    """
+    if error.kind != "unknown_name" or not isinstance(spec, str) or not error.field:
+        return error
+    kind = error.field.rpartition(".")[2]
+    for other, article in _kinds_of(spec).items():
+        if other != kind:
+            return unknown_name(
+                error.message, error.field, f"{spec} is {article} {other}", file=error.file
+            )
+    return error
+
+
+def _kinds_of(name: str) -> dict[str, str]:
+    """Every kind that a name belongs to, with its article."""
+    from silicast.composition.engine import engine_names
+    from silicast.hardware.index import device_names
+    from silicast.scenario.kernel_ops import OPS
+    from silicast.workload.models import model_index
+
+    found: dict[str, str] = {}
+    if name in device_names():
+        found["device"] = "a"
+    if name in model_index():
+        found["model"] = "a"
+    if name in engine_names():
+        found["engine"] = "an"
+    if name in OPS:
+        found["kernel op"] = "a"
+    return found
+
+
+COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
+)  # fmt: skip
+
+
+def is_collective(op: object) -> str:
+    """The collective that a kernel's op means, "" = none.
+
+    >>> is_collective("AllReduce"), is_collective("all-to-all"), is_collective("gemm")
+    ('all_reduce', 'all_to_all', '')
+    """
+    plain = str(op).casefold().translate(str.maketrans("", "", "-_ "))
+    return next((name for name in COLLECTIVES if name.replace("_", "") == plain), "")
+
+
+def collective_hint(op: str) -> str:
+    """The command that predicts a collective.
+
+    >>> collective_hint("all_reduce")[:50]
+    'it is a collective: `silicast collective all_reduc'
+    """
+    return (
+        f"it is a collective: `silicast collective {op} --bytes 1e6 --device h100 --gpus 8`, or "
+        f'task = "collective" with workload = {{ op = {shown(op)}, bytes, gpus }}'
+    )

@@ -1,0 +1,141 @@
+"""What notebooks call: defaults of the commands, tables, beliefs as numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+from typing import Any
+
+import pytest
+
+import silicast
+from silicast.app.flags import BatchFlags, Degrees
+from silicast.app.serve_flags import ServeFlags
+from silicast.app.train_flags import TrainDegrees, TrainFlags
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Belief
+
+SMALL: dict[str, Any] = {"model": "Llama-3.1-8B", "input_len": 64, "output_len": 2}
+
+
+@pytest.mark.parametrize(
+    ("function", "tables"),
+    [
+        (silicast.serve, (ServeFlags, Degrees)),
+        (silicast.train, (TrainFlags, TrainDegrees)),
+        (silicast.explain, (BatchFlags, Degrees)),
+        (silicast.compare, (BatchFlags, Degrees)),
+    ],
+)
+def test_defaults_are_those_of_the_command(function: Any, tables: tuple[Any, ...]) -> None:
+    known = {field.name: field.default for table in tables for field in dataclasses.fields(table)}
+    shared = 0
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in known and parameter.default is not inspect.Parameter.empty:
+            assert parameter.default == known[name], name
+            shared += 1
+    assert shared >= 5
+    assert function.__doc__
+    assert ">>>" in function.__doc__
+
+
+def test_a_batch_without_sizes_is_that_of_the_command() -> None:
+    flags = BatchFlags(model="Llama-3.1-8B")
+    found = silicast.infer(model="Llama-3.1-8B", device="h100")
+    stated = silicast.infer(
+        model="Llama-3.1-8B", device="h100", batch=flags.batch, input_len=flags.input_len,
+        output_len=flags.output_len,
+    )  # fmt: skip
+    assert found.predicted == stated.predicted
+
+
+def test_all_names_are_offered() -> None:
+    assert set(silicast.__all__) <= set(dir(silicast))
+    for name in silicast.__all__:
+        assert getattr(silicast, name)
+
+
+def test_a_belief_is_like_a_number() -> None:
+    belief = Belief(10.0, 8.0, 13.0)
+    assert float(belief) == 10.0
+    assert f"{belief:.1f} {belief:>6.0f}|{belief}" == "10.0     10|10 [8, 13]"
+    assert belief == 10
+    assert belief != 11
+    assert belief != Belief(10.0, 8.0, 14.0)
+    assert belief == Belief(10.0, 8.0, 13.0)
+    assert 9 < belief < 11.5
+    assert belief.p05 <= belief <= belief.p95
+    assert Belief(9.0, 1.0, 20.0) < belief
+    assert max(belief, Belief(12.0, 1.0, 20.0)).estimate == 12.0
+    assert sorted([belief, Belief(9.0, 1.0, 20.0)])[0].estimate == 9.0
+    assert math.log10(belief) == 1.0
+    assert round(Belief(3.456, 1.0, 4.0), 1) == 3.5
+    assert len({belief, Belief(10.0, 8.0, 13.0)}) == 1
+    assert belief != "10"
+
+
+def test_an_answer_shows_itself() -> None:
+    found = silicast.infer(device="h100", **SMALL)
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["metrics"]["total_ms"]["estimate"] == found.total_ms
+    html = found._repr_html_()
+    assert "<td>total_ms</td>" in html
+    assert f"<td>{found.total_ms:.4g}</td>" in html
+
+
+def test_drawings() -> None:
+    pytest.importorskip("matplotlib")
+    found = silicast.infer(device="h100", **SMALL)
+    assert len(found.plot().figure.axes[0].get_yticklabels()) == len(found.predicted.metrics)
+    table = silicast.compare(device=["h100", "a100"], **SMALL)
+    assert table.plot().figure.axes
+    with pytest.raises(SilicastError, match="no row has"):
+        table.plot("nothing", "total_ms")
+
+
+def test_frames() -> None:
+    pandas = pytest.importorskip("pandas")
+    found = silicast.infer(device="h100", **SMALL).to_pandas()
+    assert isinstance(found, pandas.DataFrame)
+
+
+def test_without_pandas_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(SilicastError, match="pandas is not installed") as caught:
+        silicast.infer(device="h100", **SMALL).to_pandas()
+    assert "to_dict" in caught.value.hint
+
+
+def test_a_comparison_puts_what_fits_first() -> None:
+    found = silicast.compare(model="Llama-3.1-70B", device="l4,b200", tp=1, output_len=2)
+    assert [row.label for row in found] == ["b200", "l4"]
+    assert found[0].reason == ""
+    assert "does not fit" in found[1].reason
+    assert "does not fit" in found._repr_html_()
+    with pytest.raises(SilicastError, match="names no device"):
+        silicast.compare(device=[], **SMALL)
+
+
+def test_a_sweep_answers_every_combination() -> None:
+    found = silicast.sweep(device=["h100", "nowhere"], batch=[1, 2], tp=[1, 2], **SMALL)
+    assert len(found) == 8
+    assert [row.fields["device"] for row in found] == ["h100"] * 4 + ["nowhere"] * 4
+    assert all(row.predicted for row in found[:4])
+    assert all("unknown device" in row.reason for row in found[4:])
+    alone = silicast.infer(device="h100", batch=2, tp=2, **SMALL)
+    assert found[3].predicted == alone.predicted
+    assert found.to_dict()[3]["total_ms"] == alone.total_ms
+    assert len(silicast.sweep(device="h100", **SMALL)) == 1
+
+
+def test_serving_and_training_take_the_words_of_the_commands() -> None:
+    found = silicast.serve(
+        model="Llama-3.1-8B", device="h100", rate=2.0, requests=8, input_len=64, output_len=4,
+        slo="ttft_p99=1s",
+    )  # fmt: skip
+    assert found["ttft_p50_ms"] <= found["ttft_p99_ms"]
+    with pytest.raises(SilicastError):
+        silicast.serve(model="Llama-3.1-8B", device="h100")
