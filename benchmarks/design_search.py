@@ -1,6 +1,6 @@
 """How many designs each method of search needs: a space of 20,000, enumerated, then searched.
 
-    python -m benchmarks.design_search [--table FILE]
+    python -m benchmarks.design_search [--table FILE] [--methods random evolutionary bayesian]
 
 ``FILE`` takes (or holds already) the enumeration, as `silicast design search --method exhaustive`
 writes it; without it the space is enumerated anew, which takes some minutes. Every method then
@@ -35,6 +35,8 @@ RESULT = HERE / "results" / "design_search.json"
 METHODS = ("random", "evolutionary", "bayesian")
 SEEDS, SHARE, TARGET = 20, 0.05, 0.99
 MARKS = 40
+LOOKED_UP_S = 20.0
+"""An enumeration that takes longer was not read from a file."""
 
 
 @final
@@ -67,39 +69,51 @@ def shares(history: History, places: list[int], corner: F64, whole: float, *, lo
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--table", type=Path)
-    problem, known, seconds = enumerated(parser.parse_args().table)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    given = parser.parse_args()
+    problem, known, seconds = enumerated(given.table)
     budget = int(SHARE * len(known))
     places = sorted({*np.linspace(16, budget, MARKS).astype(int).tolist(), budget})
+    result: dict[str, Any] = {
+        "space": SPACE.name, "identity": problem.identity, "designs": len(known),
+        "infeasible": known.infeasible, "on_the_front": len(known.front),
+        "objectives": [o.metric for o in known.objectives],
+        "seeds": SEEDS, "evaluations": budget, "places": places, "methods": {},
+    }  # fmt: skip
+    if RESULT.exists():
+        before = json.loads(RESULT.read_text())
+        if before["identity"] == problem.identity:
+            result["methods"] = before["methods"]
+    if seconds > LOOKED_UP_S:
+        result["enumeration_cpu_s"] = round(seconds, 1)
+    table = Problem(problem.space, problem.objectives, LookedUp(known), problem.identity)
+    for method in given.methods:
+        result["methods"][method] = searched(table, known, method, budget, places)
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    draw(result)
+
+
+def searched(
+    table: Problem, known: History, method: str, budget: int, places: list[int]
+) -> dict[str, Any]:
+    """What one method reached, by the seeds."""
     values = {"plain": known.values, "log": np.log(known.values)}
     corners = {scale: found.max(axis=0) for scale, found in values.items()}
     whole = {scale: hypervolume(found, corners[scale]) for scale, found in values.items()}
-    table = Problem(problem.space, problem.objectives, LookedUp(known), problem.identity)
-    curves: dict[str, dict[str, list[F64]]] = {}
-    spent: dict[str, float] = {}
-    for method in METHODS:
+    curves: dict[str, list[F64]] = {scale: [] for scale in values}
+    spent = 0.0
+    for seed in range(SEEDS):
         start = time.process_time()
-        curves[method] = {scale: [] for scale in values}
-        for seed in range(SEEDS):
-            found = search(table, method, budget, seed=seed).history
-            for scale in values:
-                curves[method][scale].append(
-                    shares(found, places, corners[scale], whole[scale], log=scale == "log")
-                )
-        spent[method] = (time.process_time() - start) / SEEDS
-        print(method, spent[method], np.median(curves[method]["plain"], axis=0)[-1], flush=True)
-    result = {
-        "space": SPACE.name, "designs": len(known), "infeasible": known.infeasible,
-        "on_the_front": len(known.front), "objectives": [o.metric for o in known.objectives],
-        "enumeration_cpu_s": None if seconds < 5 else round(seconds, 1),
-        "seeds": SEEDS, "evaluations": budget, "places": places,
-        "methods": {
-            method: {"cpu_s_a_search": round(spent[method], 2)}
-            | {scale: summary(np.array(each), places) for scale, each in scales.items()}
-            for method, scales in curves.items()
-        },
-    }  # fmt: skip
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    draw(result)
+        found = search(table, method, budget, seed=seed).history
+        spent += time.process_time() - start
+        for scale in values:
+            curves[scale].append(
+                shares(found, places, corners[scale], whole[scale], log=scale == "log")
+            )
+        print(method, seed, *(f"{curves[scale][-1][-1]:.4f}" for scale in values), flush=True)
+    return {"cpu_s_a_search": round(spent / SEEDS, 2)} | {
+        scale: summary(np.array(each), places) for scale, each in curves.items()
+    }
 
 
 def summary(curves: F64, places: list[int]) -> dict[str, Any]:
@@ -124,7 +138,8 @@ def draw(result: dict[str, Any]) -> None:
     titles = {"plain": "hypervolume in the metrics' units", "log": "hypervolume of logarithms"}
     for number, (scale, title) in enumerate(titles.items()):
         axes = figure.add_subplot(1, 2, number + 1)
-        for method, colour in colours.items():
+        for method in result["methods"]:
+            colour = colours[method]
             found = result["methods"][method][scale]
             axes.plot(result["places"], found["median_share"], color=colour, label=method)
             axes.fill_between(

@@ -34,6 +34,15 @@ COMMANDS: dict[str, tuple[list[str], float | None]] = {
 }
 
 
+PRICES = "--price h100=2.5,h200=3.2,a100=1.3"
+CHOICE = (
+    "devices search hopper",
+    f"compare --model Llama-3.1-70B --device h100,h200,a100 --users 500 {PRICES}",
+    "infer --model Llama-3.1-70B --device h100 --tp 4 --batch 64",
+)  # fmt: skip
+"""From an empty shell to a chosen plan with its cost."""
+CHOICE_BUDGET_S = 3.0
+"""Wall seconds of the three in all."""
 UNCOMPILED = [sys.executable, "-m", "silicast", *INFER.split(), "--output-len", "128"]
 MODULES = 120
 """Most modules of the project that an answer may import."""
@@ -71,6 +80,13 @@ def main() -> None:
 
     for name, (command, budget) in COMMANDS.items():
         note(name, cpu_and_wall_s(command), budget)
+    timed = [cpu_and_wall_s([str(BIN), *command.split()]) for command in CHOICE]
+    cpu, wall = (sum(each[place] for each in timed) for place in (0, 1))
+    results["three commands to a plan"] = {
+        "cpu_s": round(cpu, 3), "wall_s": round(wall, 3), "budget_wall_s": CHOICE_BUDGET_S,
+        "commands": CHOICE,
+    }  # fmt: skip
+    print(f"three commands to a plan: {cpu:.2f} s CPU {wall:.2f} s wall, budget {CHOICE_BUDGET_S}")
     with tempfile.TemporaryDirectory() as folder:
         package = Path(silicast.__file__).parent
         shutil.copytree(package, f"{folder}/silicast", ignore=shutil.ignore_patterns("__pycache__"))

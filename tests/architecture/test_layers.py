@@ -22,11 +22,13 @@ RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
     "pyarrow": {"validation", "measurement", "serving", "report"},
     "matplotlib": {"report"},
+    "pandas": {"app"},  # a user's own: no extra installs it
     "torch": {"workload", "measurement"},
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload"},
     "gymnasium": {"exploration"},
+    "zigzag": {"accelerator"},
     # A user's own packages, whose models are read by name: no extra installs them.
     "diffusers": {"workload"},
     "huggingface_hub": {"workload"},

@@ -100,7 +100,7 @@ def test_no_mapping_is_better_than_the_one_found(objective: Objective) -> None:
         least = min(float(value_of(cost(einsum, chip, b), objective).min()) for b in batches)
         if not np.isfinite(least):
             continue
-        found = best_mapping(einsum, chip, objective=objective, effort=100_000_000)
+        found = best_mapping(einsum, chip, objective=objective, effort=100_000_000, padding=False)
         assert found.value == pytest.approx(least, rel=1e-9), (solved, chip, einsum.bounds)
         assert found.bound <= least * (1 + 1e-9)
         assert found.gap < 0.05
@@ -121,7 +121,8 @@ def test_a_larger_or_wider_level_is_never_worse() -> None:
                 memory, capacity_words=(memory.capacity_words or 0) * factor
             )
             nodes = (*chip.nodes[:place], larger, *chip.nodes[place + 1 :])
-            values.append(best_mapping(einsum, dataclasses.replace(chip, nodes=nodes)).value)
+            wider = dataclasses.replace(chip, nodes=nodes)
+            values.append(best_mapping(einsum, wider, padding=False).value)
         assert values == sorted(values, reverse=True)
 
 
@@ -164,7 +165,9 @@ def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
         for chip in chips:
             for objective in OBJECTIVES:
                 try:
-                    found = best_mapping(einsum, chip, objective=objective, effort=10**9)
+                    found = best_mapping(
+                        einsum, chip, objective=objective, effort=10**9, padding=False
+                    )
                 except SilicastError:
                     with pytest.raises(SilicastError, match="no mapping"):
                         counted.best(chip, objective)
@@ -173,3 +176,39 @@ def test_counting_all_mappings_once_finds_the_best_of_every_design() -> None:
                 assert best.value == pytest.approx(found.value, rel=1e-12)
                 batch = MappingBatch.of(best.nest, einsum, chip)
                 assert value_of(cost(einsum, chip, batch), objective)[0] == best.value
+
+
+@pytest.mark.parametrize("objective", ["energy", "latency", "edp"])
+def test_sizes_that_do_not_fit_are_mapped_no_worse_for_it(objective: Objective) -> None:
+    rng = np.random.default_rng(11)
+    better = 0
+    for m, n, k in ((31, 17, 13), (127, 8, 29), (53, 27, 8)):
+        einsum = matmul(m=m, n=n, k=k)
+        chip = random_chip(rng, einsum.names)
+        plain = best_mapping(einsum, chip, objective=objective, padding=False)
+        found = best_mapping(einsum, chip, objective=objective)
+        assert found.value <= plain.value
+        assert found.bound == plain.bound
+        assert found.cost.fits.all()
+        assert found.divides or found.value < plain.value
+        better += not found.divides
+    assert better
+
+
+def test_a_window_that_waits_behind_another_loop_is_not_taken_to_slide() -> None:
+    """Of two partial mappings that cost the same so far, only one's inner windows can slide."""
+    einsum = conv2d(c=1, m=4, p=3, q=1, r=3, s=1, stride=2)
+    chip = Architecture(
+        "chip",
+        (
+            Memory("dram", read_pj=17.0, fill_pj=16.0, update_pj=9.5),
+            Memory("buffer", 17.0, read_pj=12.3, fill_pj=9.7, update_pj=7.9),
+            Memory("local", 5.0, keeps=("Inputs",), read_pj=4.7, fill_pj=4.7, update_pj=3.8),
+            FanOut("array", (3,)),
+        ),
+        Compute("mac", energy_pj=0.2), idle_leaks=False,
+    )  # fmt: skip
+    least = min(
+        float(value_of(cost(einsum, chip, b), "energy").min()) for b in every_mapping(einsum, chip)
+    )
+    assert best_mapping(einsum, chip, padding=False).value == pytest.approx(least, rel=1e-9)

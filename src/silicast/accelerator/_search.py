@@ -25,6 +25,8 @@ PARENTS = 500
 """Partial mappings that are extended at a time."""
 CHOICES = 4
 """Loops of a memory that are tried for each partial mapping kept."""
+STUCK = 1 << 20
+"""Stands for the window of an edge that cannot slide; larger than any window."""
 CHUNK = 512
 FINALISTS = 65_536
 """Complete mappings that are counted exactly, so many at a time, and at most."""
@@ -176,7 +178,7 @@ class Search:
         tile = states.tile * factors
         booked, credit = states.booked.copy(), states.credit
         waiting, fills, passes = states.waiting.copy(), states.fills.copy(), states.passes.copy()
-        spans, own = states.spans.copy(), self.facts.spans(tile)
+        spans, own, inner = states.spans.copy(), self.facts.spans(tile), states.inner.copy()
         open_, fresh, slack = states.open.copy(), states.fresh.copy(), states.slack
         visits = np.prod(self.facts.extents / tile, axis=0)
         memory = self.facts.arch.memories[level]
@@ -185,9 +187,8 @@ class Search:
             share, more = self._share(t, states, slot, number)
             slack = slack + more
             fresh[t] &= turns == 1
-            fills[t] *= share
-            passes[t] *= share
-            waiting[t] *= share
+            for words in (fills, passes, waiting):
+                words[t] *= share
             open_[t] &= ~moves
             booked += np.where(open_[t], 0.0, waiting[t])
             waiting[t] = np.where(open_[t], waiting[t], 0.0)
@@ -200,6 +201,8 @@ class Search:
                 slack = slack + passes[t] * more_pass
                 edge = edge + passes[t] * self.facts.pass_pj(t, slot)
             booked += np.where(open_[t], 0.0, edge)
+            owned = [n for n, (owner, _) in enumerate(self.facts.windows) if owner == t]
+            self._wait(inner, spans, owned, open_[t], fresh[t], keeps=keeps)
             if not keeps:
                 fills[t] = np.where(open_[t], fills[t], 0.0)
                 if settled:
@@ -214,18 +217,28 @@ class Search:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
             fills[t] = passes[t] = visits * self.facts.volume(tensor, tile)
             open_[t] = fresh[t] = True
-            owned = [n for n, (owner, _) in enumerate(self.facts.windows) if owner == t]
             spans[owned] = own[owned]
             if slot == 0:
                 booked += waiting[t]
                 waiting[t] = fills[t] = passes[t] = 0.0
         steps = states.steps * turns
-        booked += self._leak(memory, np.prod(tile, axis=0) / steps)
+        leak = self._leak(memory, np.prod(tile, axis=0) / steps)
         return replace(
-            states, tile=tile, booked=booked, steps=steps, credit=credit, waiting=waiting,
-            fills=fills, passes=passes, spans=spans, slack=slack, open=open_, fresh=fresh,
-            order=np.full(len(states), number),
+            states, tile=tile, booked=booked + leak, steps=steps, credit=credit, waiting=waiting,
+            fills=fills, passes=passes, spans=spans, inner=inner, slack=slack, open=open_,
+            fresh=fresh, order=np.full(len(states), number),
         )  # fmt: skip
+
+    def _wait(
+        self, inner: F64, spans: F64, windows: list[int], is_open: Flags, is_fresh: Flags, *,
+        keeps: bool,
+    ) -> None:  # fmt: skip
+        """Notes which windows wait, at a memory that ``keeps`` them or not."""
+        for n in windows:
+            # What waits cannot slide once another loop stands outside of it.
+            now = np.where(is_fresh, spans[n], STUCK)
+            further = inner[n] * (STUCK + 1) + now if keeps else inner[n]
+            inner[n] = np.where(is_open, further, 0.0)
 
     def _leak(self, memory: Memory, inside: F64) -> F64 | float:
         """Energy that a level's working instances leak, with so many units below each."""
@@ -261,7 +274,8 @@ class Search:
             tile=np.ones((dims, 1)), booked=np.array([energy]), steps=np.ones(1),
             credit=np.zeros(1), waiting=np.zeros((tensors, 1)), fills=np.zeros((tensors, 1)),
             passes=np.full((tensors, 1), self.facts.points),
-            spans=np.ones((len(self.facts.windows), 1)), slack=np.zeros(1),
+            spans=np.ones((len(self.facts.windows), 1)),
+            inner=np.zeros((len(self.facts.windows), 1)), slack=np.zeros(1),
             open=np.zeros((tensors, 1), dtype=bool), fresh=np.zeros((tensors, 1), dtype=bool),
             parent=np.zeros(1, dtype=np.int64), factors=np.ones((dims, 1)),
             order=np.zeros(1, dtype=np.int64),
@@ -348,11 +362,15 @@ class Search:
             joined, value = joined.take(kept), value[kept]
         if len(joined) <= width:
             return joined, lost
-        # Of those that are as good as far as is known, first what is least if no undecided loop
-        # saves anything.
-        order = np.lexsort((self._as_it_is(joined, slot), value))
-        chosen = np.sort(order[:width])
-        return joined.take(chosen), min(lost, float(value[order[width]]))
+        # Many are as good as far as is known: half of the places go to those that would cost least
+        # if no undecided loop saved anything.
+        plain = self._as_it_is(joined, slot)
+        order = np.lexsort((plain, value))
+        rest = order[width // 2 :]
+        rest = rest[np.argsort(plain[rest], kind="stable")]
+        split = width - width // 2
+        chosen = np.sort(np.concatenate([order[: width // 2], rest[:split]]))
+        return joined.take(chosen), min(lost, float(value[rest[split:]].min()))
 
     def _least(self, states: States, slot: int) -> float:
         return float(self.facts.objective_of(*self.bounds.least(states, slot)).min())
@@ -388,6 +406,9 @@ class Search:
                 key = key * 2 + states.fresh[t]
         for span, most in zip(states.spans, self.facts.spans(self.facts.extents), strict=True):
             key = key * int(most[0] + 1) + span.astype(np.int64)
+        for inner in states.inner:
+            kinds, kind = np.unique(inner, return_inverse=True)
+            key = key * len(kinds) + kind
         rows = [states.booked - states.credit]
         outside = self.facts.outside(slot)
         if outside > 1:

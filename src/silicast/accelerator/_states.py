@@ -36,6 +36,8 @@ class States:
         fills, passes: words into the child, and words that leave the fan-outs above it, (tensors,
             n); 0 once booked.
         spans: length of each window of the child's tile, (windows, n).
+        inner: of edges in ``waiting``, what of their windows decides how they can slide: a number
+            that differs if that does, (windows, n); 0 = no such edge.
         slack: by how much ``booked`` may be too low, where a window's run of neighbours may go on
             in an undecided loop, (n,).
         open: whether no decided loop in time moves the tensor past its child, (tensors, n).
@@ -53,6 +55,7 @@ class States:
     fills: F64
     passes: F64
     spans: F64
+    inner: F64
     slack: F64
     open: Flags
     fresh: Flags

@@ -9,12 +9,11 @@ from typing import final
 
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.architecture_file import find_design
-from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.foreign.reader import Workload, read_hardware, read_workload
 from silicast.accelerator.graph_layers import layers_of
 from silicast.accelerator.layers import Layer
 from silicast.accelerator.mapper import EFFORT, Mapped
-from silicast.accelerator.task import Task, mapped, with_densities
+from silicast.accelerator.task import Task, mapped, task_on
 from silicast.core.errors import SilicastError
 
 PROGRAMS = (".json", ".onnx", ".pt2")
@@ -85,28 +84,26 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
 
 
 def mapped_layers(
-    design: str, workload: Workload, objective: str = "energy", effort: int = EFFORT
+    design: str, workload: Workload, objective: str = "", effort: int = EFFORT
 ) -> MappedLayers:
     """Maps every distinct layer.
 
     Raises:
         SilicastError: an unknown design or objective, or a layer that no mapping fits, by name.
     """
-    architecture, rules, densities = _chip(design)
-    answers = []
-    for layer in workload.layers:
-        einsum = with_densities(layer.einsum, densities)
-        try:
-            answers.append(mapped(Task(einsum, architecture, rules), objective, effort))
-        except SilicastError as error:
-            raise error.at(layer.name) from None
-    return MappedLayers(architecture, workload.layers, tuple(answers), workload.left)
-
-
-def _chip(design: str) -> tuple[Architecture, Constraints, dict[str, str | float]]:
     path = Path(design)
     if path.is_dir() or path.suffix in {".yaml", ".yml", ".cfg", ".m"}:
         found = read_hardware(path)
-        return found.architecture, found.constraints, {}
-    chosen = find_design(design)
-    return chosen.architecture, chosen.constraints, dict(chosen.content.density)
+        architecture = found.architecture
+        tasks = [Task(layer.einsum, architecture, found.constraints) for layer in workload.layers]
+    else:
+        chosen = find_design(design)
+        architecture = chosen.architecture
+        tasks = [task_on(chosen, layer.einsum) for layer in workload.layers]
+    answers = []
+    for layer, task in zip(workload.layers, tasks, strict=True):
+        try:
+            answers.append(mapped(task, objective, effort))
+        except SilicastError as error:
+            raise error.at(layer.name) from None
+    return MappedLayers(architecture, workload.layers, tuple(answers), workload.left)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.accelerator._facts import Facts
+from silicast.accelerator._padding import padded
 from silicast.accelerator._prices import Busy
 from silicast.accelerator._search import Search
 from silicast.accelerator.architecture import Architecture
@@ -45,7 +46,9 @@ class Mapped:
         cost: what it costs, a batch of one.
         objective: what was made small.
         value: of the objective: pJ, cycles, or pJ x cycles.
-        bound: no mapping that keeps to the rules is below this.
+        bound: no mapping that keeps to the rules, and whose loop bounds divide their dimensions, is
+            below this.
+        divides: whether its own loop bounds do; else it may be below ``bound``.
         complete: whether the search ended by itself, not by its budget.
         tried: partial mappings that it tried.
     """
@@ -55,12 +58,13 @@ class Mapped:
     objective: Objective
     value: float
     bound: float
+    divides: bool
     complete: bool
     tried: int
 
     @property
     def gap(self) -> float:
-        """How much lower another mapping's objective could be, relative to this one's."""
+        """How much lower a mapping whose bounds divide could be, relative to this one."""
         return max(0.0, 1.0 - self.bound / self.value)
 
 
@@ -72,13 +76,16 @@ def best_mapping(
     objective: Objective = "energy",
     effort: int = EFFORT,
     gap: float = 1e-6,
+    padding: bool = True,
 ) -> Mapped:
-    """Searches mappings whose loop bounds divide their dimensions.
+    """Searches mappings whose loop bounds divide their dimensions, or sizes a little larger.
 
     Args:
         effort: partial mappings that are tried, beyond a first narrow search; a count, so that
             the answer does not depend on how fast the machine is.
         gap: the search ends once the answer is proven to be this close to the best.
+        padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
+            also made larger and mapped; the last iterations of such loops are cut short.
 
     Raises:
         SilicastError: constraints that contradict each other, or no mapping that fits; names the
@@ -87,17 +94,29 @@ def best_mapping(
     rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
     hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
-    if objective == "latency":
-        hunt.weigh()
-    if objective == "edp":
-        hunt.trade()
-    hunt.widen()
-    if hunt.best is None:
+    hunt.run()
+    best, value, tried, divides = hunt.best, hunt.value, hunt.tried, True
+    sizes = padded(einsum, architecture, rules, fills=objective != "energy")
+    for larger in sizes if padding else ():
+        other = _Hunt(larger, architecture, rules, objective, effort // 4, gap)
+        try:
+            rules.check(architecture, larger)
+        except SilicastError:
+            continue
+        other.run()
+        tried += other.tried
+        if other.best is None:
+            continue
+        batch = MappingBatch.of(other.best.nest(0, larger, architecture), einsum, architecture)
+        cut = float(value_of(cost(einsum, architecture, batch), objective)[0])
+        if cut < value:
+            best, value, divides = batch, cut, False
+    if best is None:
         raise no_mapping(einsum, architecture, rules)
     return Mapped(
-        nest=hunt.best.nest(0, einsum, architecture), cost=cost(einsum, architecture, hunt.best),
-        objective=objective, value=hunt.value, bound=min(hunt.value, hunt.bound),
-        complete=hunt.is_done, tried=hunt.tried,
+        nest=best.nest(0, einsum, architecture), cost=cost(einsum, architecture, best),
+        objective=objective, value=value, bound=min(hunt.value, hunt.bound), divides=divides,
+        complete=hunt.is_done, tried=tried,
     )  # fmt: skip
 
 
@@ -133,6 +152,14 @@ class _Hunt:
             )
             for keep in keep_patterns(self.einsum, self.arch)
         ]
+
+    def run(self) -> None:
+        """All of it."""
+        if self.objective == "latency":
+            self.weigh()
+        if self.objective == "edp":
+            self.trade()
+        self.widen()
 
     @property
     def tried(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from silicast.accelerator.architecture import Architecture, Memory
-from silicast.accelerator.architecture_file import find_design
+from silicast.accelerator.architecture_file import Design, find_design
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
 from silicast.accelerator.density import density_of
@@ -66,9 +66,20 @@ def task_of(
             "an architecture file has no problem in it", field="op",
             hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
         )  # fmt: skip
-    chosen = find_design(design)
     file = design if design.endswith(".toml") else ""
-    einsum = einsum_of(op, sizes)
+    return task_on(find_design(design), einsum_of(op, sizes), densities, file)
+
+
+def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
+    """A task of an einsum on a design: with its densities, and as its policy prefers.
+
+    Args:
+        densities: words like ``Weights=0.4``; they go before those of the design.
+        file: of the design, for messages.
+
+    Raises:
+        SilicastError: a tensor that is not there, or a policy that makes no sense.
+    """
     try:
         einsum = with_densities(einsum, chosen.content.density)
         _check_tensors(chosen.architecture, einsum)
@@ -224,20 +235,29 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     Raises:
         SilicastError: an unknown objective, or no mapping fits.
     """
-    objective = objective or task.policy.objective or "energy"
+    known = objective_of(objective or task.policy.objective or "energy")
+    if task.architecture.knows_zeros:
+        return _mapped_zeros(task, known, effort)
+    if not task.policy.is_plain:
+        return mapping_by_policy(
+            task.einsum, task.architecture, task.constraints, task.policy, known, effort
+        )
+    return best_mapping(
+        task.einsum, task.architecture, task.constraints, objective=known, effort=effort
+    )
+
+
+def objective_of(name: str) -> Objective:
+    """An objective by its name.
+
+    Raises:
+        SilicastError: there is none.
+    """
     for known in OBJECTIVES:
-        if objective == known:
-            if not task.policy.is_plain and not task.architecture.knows_zeros:
-                return mapping_by_policy(
-                    task.einsum, task.architecture, task.constraints, task.policy, known, effort
-                )
-            if task.architecture.knows_zeros:
-                return _mapped_zeros(task, known, effort)
-            return best_mapping(
-                task.einsum, task.architecture, task.constraints, objective=known, effort=effort
-            )
+        if name == known:
+            return known
     raise unknown_name(
-        f"unknown objective {objective!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
+        f"unknown objective {name!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
     )
 
 

@@ -49,9 +49,9 @@ class Predicted:
 
     def __repr__(self) -> str:
         """The first metrics, and how much is known; not the tree of parts."""
-        shown = list(self.metrics.items())[:SHOWN]
-        said = [f"{name}={belief}" for name, belief in shown]
-        if more := len(self.metrics) - len(shown):
+        every = list(self.metrics.items())
+        said = [f"{name}={belief}" for name, belief in every[:SHOWN]]
+        if more := len(every[SHOWN:]):
             said.append(f"further_metrics={more}")
         said += [f"tier={self.tier!r}", f"domain={self.domain!r}", f"warnings={len(self.warnings)}"]
         return f"Predicted({', '.join(said)})"

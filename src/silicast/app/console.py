@@ -37,18 +37,61 @@ def write_lines(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
+PLAIN = str.maketrans(
+    {
+        "─": "-", "–": "-", "µ": "u", "…": "...", "±": "+-", "×": "x", "·": ".", "┤": "|", "└": "+",
+        "┊": ":", "◆": "*", "│": "|", "├": "+", "█": "#", "→": "->", "≤": "<=", "≥": ">=",
+    }
+)  # fmt: skip
+"""What stands for rules and signs where the terminal has none of them."""
+
+
+def has_signs() -> bool:
+    """Whether stdout can write rules and signs beyond ASCII."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    return encoding.startswith(("utf", "gb18030"))
+
+
+@final
+class _PlainStream(io.TextIOBase):
+    """A stream that writes ASCII for rules and signs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As if it had them all, so that one table says what stands for them."""
+        return "utf-8"
+
+    def write(self, text: str, /) -> int:
+        return self._stream.write(text.translate(PLAIN))
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
 def show(*parts: RenderableType) -> None:
     """Tables and lines on stdout; coloured only where a terminal reads them."""
     from rich.console import Console
 
+    out: Any = sys.stdout if has_signs() else _PlainStream(sys.stdout)
     if sys.stdout.isatty():
-        Console(highlight=False, emoji=False).print(*parts, sep="\n")
+        Console(file=out, highlight=False, emoji=False).print(*parts, sep="\n")
         return
     text = io.StringIO()
     Console(
         file=text, width=WIDTH_WITHOUT_TERMINAL, highlight=False, emoji=False, no_color=True
     ).print(*parts, sep="\n")
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    for line in text.getvalue().splitlines():
+        out.write(f"{line.rstrip()}\n")
 
 
 def warn(text: str) -> None:

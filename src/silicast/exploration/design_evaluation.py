@@ -143,7 +143,7 @@ class LayerEvaluation(Evaluation):
     def _mapped(self, built: Design) -> dict[str, float]:
         cycles = energy_pj = points = 0.0
         for number, layer in enumerate(self._layers):
-            found = self._mapper(number, built.architecture, built.constraints)
+            found = self._mapper(number, built)
             cycles += layer.count * found[0]
             energy_pj += layer.count * found[1]
             points += layer.count * layer.einsum.points

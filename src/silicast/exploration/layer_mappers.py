@@ -7,20 +7,19 @@ from dataclasses import replace
 from typing import Protocol, final
 
 from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.architecture_file import Design, PolicyTable
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Objective
 from silicast.accelerator.enumeration import CountedMappings, Family, counted_mappings, skeleton
 from silicast.accelerator.layers import Layer
-from silicast.accelerator.mapper import best_mapping
+from silicast.accelerator.task import mapped, task_on
 from silicast.core.errors import SilicastError
 
 
 class Mapper(Protocol):
     """Finds what one layer costs on a design: cycles and pJ."""
 
-    def __call__(
-        self, number: int, architecture: Architecture, rules: Constraints
-    ) -> tuple[float, float]:
+    def __call__(self, number: int, design: Design) -> tuple[float, float]:
         """Of the layer of this number."""
 
 
@@ -35,21 +34,20 @@ class SearchedMappings:
         self._layers, self._objective, self._effort = tuple(layers), objective, effort
         self._known: dict[object, tuple[float, float] | SilicastError] = {}
 
-    def __call__(
-        self, number: int, architecture: Architecture, rules: Constraints
-    ) -> tuple[float, float]:
+    def __call__(self, number: int, design: Design) -> tuple[float, float]:
         """Cycles and pJ.
 
         Raises:
             SilicastError: no mapping fits.
         """
-        key = (number, without_clock_and_area(architecture), _key(rules))
+        key = (
+            number, without_clock_and_area(design.architecture), _key(design.constraints),
+            repr(design.content.policy),
+        )  # fmt: skip
         if key not in self._known:
             try:
-                found = best_mapping(
-                    self._layers[number].einsum, architecture, rules,
-                    objective=self._objective, effort=self._effort,
-                ).cost  # fmt: skip
+                task = task_on(design, self._layers[number].einsum)
+                found = mapped(task, self._objective, self._effort).cost
                 self._known[key] = float(found.cycles[0]), float(found.energy_pj[0])
             except SilicastError as error:
                 self._known[key] = error
@@ -72,14 +70,18 @@ class CountedOnce:
         for design in designs:
             self._family(design)
 
-    def __call__(
-        self, number: int, architecture: Architecture, rules: Constraints
-    ) -> tuple[float, float]:
+    def __call__(self, number: int, design: Design) -> tuple[float, float]:
         """Cycles and pJ.
 
         Raises:
             SilicastError: no mapping fits, or a layer has too many.
         """
+        if design.content.policy != PolicyTable():
+            raise SilicastError(
+                "counts once find the best mappings, and this design has a policy", kind="limit",
+                field="evaluation.mappings", hint='search them instead: mappings = "search"',
+            )  # fmt: skip
+        architecture, rules = design.architecture, design.constraints
         family = self._family(architecture)
         key = (number, skeleton(architecture), _key(rules))
         known = self._counted.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from silicast.accelerator.architecture import Architecture
+from silicast.accelerator.die_cost import area_of
 
 METRICS = (
     "latency_ms", "energy_mj", "power_w", "edp_mj_ms", "area_mm2", "utilisation", "tops",
@@ -34,17 +35,10 @@ def area_mm2(architecture: Architecture) -> float | None:
 
     The outermost memory stands outside the chip where it has none.
     """
-    total = (architecture.compute.area_um2 or 0.0) * architecture.units
-    if without_area(architecture):
-        return None
-    for memory, count in zip(architecture.memories, architecture.instances, strict=True):
-        total += (memory.area_um2 or 0.0) * count
-    return total * 1e-6
+    return None if without_area(architecture) else area_of(architecture).mm2
 
 
 def without_area(architecture: Architecture) -> str:
     """The first part of the chip whose area is not known; "" where all are."""
-    for memory in architecture.memories[1:]:
-        if memory.area_um2 is None:
-            return memory.name
-    return architecture.compute.name if architecture.compute.area_um2 is None else ""
+    outside = architecture.memories[0].name
+    return next((name for name in area_of(architecture).unknown if name != outside), "")

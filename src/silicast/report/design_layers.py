@@ -51,7 +51,8 @@ def layers_card(found: MappedLayers) -> RenderableType:
         [
             layer.name, shape_text(layer.einsum), str(layer.count),
             rounded(answer.cost.energy_pj[0] / 1e6), f"{answer.cost.cycles[0]:,.0f}",
-            f"{answer.cost.utilisation[0]:.0%}", busiest(answer.cost), f"{answer.gap:.1%}",
+            f"{answer.cost.utilisation[0]:.0%}", busiest(answer.cost),
+            f"{answer.gap:.1%}" if answer.bound > 0 else "–",
         ]
         for layer, answer in zip(found.layers, found.answers, strict=True)
     ]  # fmt: skip

@@ -82,7 +82,8 @@ def answer_data(answer: Mapped) -> dict[str, Any]:
     """A searched mapping with its proof, for JSON."""
     return {
         "objective": answer.objective, "value": answer.value, "bound": answer.bound,
-        "gap": answer.gap, "complete": answer.complete, **mapping_data(answer.nest, answer.cost),
+        "gap": answer.gap, "divides": answer.divides, "complete": answer.complete,
+        **mapping_data(answer.nest, answer.cost),
     }  # fmt: skip
 
 
@@ -108,6 +109,8 @@ def _proof(answer: Mapped) -> str:
         return "searched as if no value were zero; of what is left nothing is proven"
     if not answer.bound:
         return "as the design's policy prefers; nothing is proven of other mappings"
+    if not answer.divides and answer.gap == 0:
+        return "below every mapping whose bounds divide their dimensions"
     proof = "proven best" if answer.gap < 1e-6 else f"at most {answer.gap:.2%} from the best"
     return f"{proof}, of loops whose bounds divide their dimensions"
 

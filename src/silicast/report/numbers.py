@@ -8,6 +8,8 @@ from typing import Any, final
 
 _TIME_TO_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_LONG_STEPS = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"))
+"""From how many seconds on a time is told in so many."""
 _SUFFIX_UNITS = (
     ("_per_s_per_gpu", "/s/GPU"), ("_tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"),
     ("_gbs", "GB/s"), ("_gb", "GB"), ("_mj", "mJ"), ("_us", "us"), ("_ms", "ms"), ("_s", "s"),
@@ -40,6 +42,9 @@ def scaled_time(seconds: float) -> tuple[float, str]:
     >>> scaled_time(0.0042)
     (1000.0, 'ms')
     """
+    for least, size, unit in _LONG_STEPS:
+        if abs(seconds) >= least:
+            return 1.0 / size, unit
     for size, unit in _TIME_STEPS:
         if abs(seconds) >= size:
             return 1.0 / size, unit
@@ -49,8 +54,8 @@ def scaled_time(seconds: float) -> tuple[float, str]:
 def duration(seconds: float) -> str:
     """A duration with its unit.
 
-    >>> duration(0.0042), duration(90.0), duration(0.0)
-    ('4.20 ms', '90.0 s', '0 s')
+    >>> duration(0.0042), duration(90.0), duration(0.0), duration(5400.0), duration(1e6)
+    ('4.20 ms', '90.0 s', '0 s', '90.0 min', '11.6 days')
     """
     if seconds == 0.0:
         return "0 s"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.app.api import predict
 from silicast.core.errors import SilicastError, unsupported
+from silicast.scenario.decode import decode
+from silicast.scenario.run import run
 from silicast.workload.models import find_model
 
 CONTEXT = 1024
@@ -30,13 +31,14 @@ def gain_in_model(
     if not layers:
         raise unsupported(f"{config.name} has no experts", "model")
     try:
-        answer = predict(
-            task="inference", model=model, device=device,
-            workload={"batch": tokens, "input_len": CONTEXT, "output_len": 8}, **fields,
-        )  # fmt: skip
+        tree = {
+            "task": "inference", "model": model, "device": device,
+            "workload": {"batch": tokens, "input_len": CONTEXT, "output_len": 8}, **fields,
+        }  # fmt: skip
+        metrics = run(decode(tree)).metrics
     except SilicastError as error:
         raise error.at("model") from None
-    step_us = answer["decode_step_ms"].estimate * 1e3
+    step_us = metrics["decode_step_ms"].estimate * 1e3
     saved = min(saved_us * layers, step_us)
     return {
         "layers": float(layers), "saved_us": saved, "step_us": step_us,

@@ -10,7 +10,7 @@ from silicast.composition.engine import BoardTable, ServingTable
 from silicast.core.errors import SilicastError
 from silicast.serving.host_cache import HostLink
 from silicast.serving.kv_pool import KvLayout, blocks_of
-from silicast.serving.scheduler import Limits
+from silicast.serving.limits import Limits
 
 UNLIMITED = 16384
 """New tokens of a step where an engine states no limit."""

@@ -11,7 +11,7 @@ from typing import Final, Literal, final
 from silicast.composition.deployment import Deployment
 from silicast.serving.kv_pool import KvLayout
 from silicast.serving.launch import Expected, limits_of
-from silicast.serving.scheduler import Limits
+from silicast.serving.limits import Limits
 
 LONGEST: Final = 1 << 24
 """Tokens."""

@@ -16,7 +16,8 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.serving.group import Group, Limits, Sequences
+from silicast.serving.group import Group, Sequences
+from silicast.serving.limits import Limits
 
 __all__ = [
     "Group", "Limits", "Lockstep", "Scheduler", "Sequences", "StepPlan", "policies", "register",

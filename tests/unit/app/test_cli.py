@@ -339,6 +339,7 @@ def test_a_folder_that_cannot_be_made_is_named(
     from silicast.validation.scorecard import run as runner
 
     monkeypatch.setattr(runner, "run", lambda *_names, **_rest: [])
+    monkeypatch.setattr(runner, "expense", lambda *_: [])
     (tmp_path / "file").touch()
     status, _, err = run(f"validate gemm -o {tmp_path}/file/results", capsys)
     assert status == 2

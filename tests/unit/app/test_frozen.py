@@ -86,10 +86,15 @@ FROZEN = {
         "--budget"
     ),
     "design": "",
-    "design map": "--objective --effort --json",
+    "design map": "--density --objective --effort --plot --json",
+    "design explain": "--density --objective --effort --plot --json",
+    "design compile": (
+        "--model --output -o --batch --input-len --output-len --dtype --tp --effort"
+    ),
+    "design cost": "--node --area --wafer-usd --defects --from-node --json",
     "design search": "--output -o --method --evaluations --seed --resume --plot --json",
     "design import": "--output -o --format",
-    "design explain": "--objective --effort --json",
+    "design compare": "--engine --objective --effort --json",
 }
 
 

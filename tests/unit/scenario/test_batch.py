@@ -216,3 +216,18 @@ def test_a_line_that_is_no_valid_case_keeps_its_id(tmp_path: Path) -> None:
     answers = [json.loads(line) for line in target.read_text().splitlines()]
     assert [answer["id"] for answer in answers] == ["a-1", 7, 3]
     assert not any(answer["ok"] for answer in answers)
+
+
+def test_static_batches_are_the_same_in_any_company() -> None:
+    cases = [
+        {"id": f"{model} {device} {batch}", "task": "inference", "model": model, "device": device,
+         "workload": {"batch": batch, "input_len": 100 * batch, "output_len": 3 * batch}}
+        for model in ("Llama-3.1-8B", "Qwen3-30B-A3B") for device in ("h100", "nowhere")
+        for batch in (1, 3, 40)
+    ]  # fmt: skip
+    cases.append({**cases[0], "id": "lens", "workload": {"input_lens": [5, 900], "output_len": 1}})
+    alone = {case["id"]: encode(reply_to(case)) for case in cases}
+    random.Random(0).shuffle(cases)
+    out = io.BytesIO()
+    run_batch(io.BytesIO(lines_of(cases)), out)
+    assert out.getvalue().splitlines() == [alone[case["id"]] for case in cases]

@@ -8,10 +8,13 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from silicast.app import status
-from silicast.app.commands.design_files import import_, map_layers
+from silicast.app.commands.design_files import compare, import_, map_layers
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
+
+Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
+Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
 
 design = App(
     name="design", help="Map work onto an accelerator that nobody has built.",
@@ -21,8 +24,9 @@ design = App(
 
 @design.command(name="map")
 def map_(
-    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "", effort: int = 10_000, json: Json = False,
+    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
+    objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -37,15 +41,23 @@ def map_(
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
         effort: partial mappings to try; more of them prove more.
+        plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
         json: print JSON instead of tables.
     """
     from silicast.accelerator.layer_table import is_workload
     from silicast.accelerator.task import mapped, task_of
     from silicast.report.designs import answer_data, mapping_card
+    from silicast.report.plot_file import check_plot
 
     if is_workload(op):
-        return map_layers(chip, op, sizes, objective, effort, json=json)
+        return map_layers(chip, op, sizes, objective, effort, json=json, plot=plot)
+    if plot is not None:
+        check_plot(plot)
     answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
+    if plot is not None:
+        from silicast.report.mapping_plot import draw_mapping
+
+        draw_mapping(answer.nest, answer.cost, plot)
     if json:
         write_json(answer_data(answer))
     else:
@@ -55,8 +67,9 @@ def map_(
 
 @design.command
 def explain(
-    chip: str, op: str = "", /, *sizes: str, density: list[str] | None = None,
-    objective: str = "", effort: int = 10_000, json: Json = False,
+    chip: str, op: str = "", /, *sizes: str, density: Densities = None,
+    objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -68,16 +81,25 @@ def explain(
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
         effort: partial mappings to try; more of them prove more.
+        plot: draw loops, energy, roofline, fills, array and ports into this file (.svg, .png,
+            .pdf).
         json: print JSON instead of tables.
     """
     from silicast.accelerator.task import given_mapping, mapped, task_of
     from silicast.report.designs import mapping_card, mapping_data, traffic_table
+    from silicast.report.plot_file import check_plot
 
+    if plot is not None:
+        check_plot(plot)
     if op:
         answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
         nest, cost = answer.nest, answer.cost
     else:
         nest, cost = given_mapping(chip)
+    if plot is not None:
+        from silicast.report.mapping_plot import draw_mapping
+
+        draw_mapping(nest, cost, plot)
     if json:
         write_json(mapping_data(nest, cost))
     else:
@@ -88,7 +110,7 @@ def explain(
 @design.command(name="compile")
 def compile_(
     chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    batch: list[int] | None = None, input_len: int = 1024, output_len: int = 128,
+    batch: Batches = None, input_len: int = 1024, output_len: int = 128,
     dtype: str | None = None, tp: int = 1, effort: int = 200_000,
 ) -> int:  # fmt: skip
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
@@ -145,3 +167,4 @@ def cost(
 
 design.command(search)
 design.command(import_, name="import")
+design.command(compare)

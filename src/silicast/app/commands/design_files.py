@@ -1,4 +1,4 @@
-"""`silicast design import`, and `design map` of a file of layers."""
+"""`silicast design import`, `design compare`, and `design map` of a file of layers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_json
+from silicast.app.flags import Json
 
 
 def import_(
@@ -38,17 +39,58 @@ def import_(
 
 
 def map_layers(
-    chip: str, file: str, sizes: Sequence[str], objective: str, effort: int, *, json: bool
+    chip: str,
+    file: str,
+    sizes: Sequence[str],
+    objective: str,
+    effort: int,
+    *,
+    json: bool,
+    plot: Path | None,
 ) -> int:
     """Maps every layer of a file and shows them with their totals."""
     from silicast.accelerator.layer_table import mapped_layers, workload_of
     from silicast.accelerator.task import whole_sizes
     from silicast.report.design_layers import layers_card, layers_data
 
+    if plot is not None:
+        from silicast.report.plot_file import check_plot
+
+        check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
     found = mapped_layers(chip, workload, objective, effort)
+    if plot is not None:
+        from silicast.report.layers_plot import draw_layers
+
+        draw_layers(found, plot)
     if json:
         write_json(layers_data(found))
     else:
         show(layers_card(found))
+    return status.ANSWERED
+
+
+def compare(
+    chip: Path, op: str, /, *sizes: str, engine: str, objective: str = "energy",
+    effort: int = 10_000, json: Json = False,
+) -> int:  # fmt: skip
+    """Ask another tool that is installed for the same layer, and show ours beside its answer.
+
+    Args:
+        chip: a chip of the tool's own: an accelerator of ZigZag (.yaml), or Timeloop's folder.
+        op: conv2d or matmul.
+        sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
+        engine: zigzag or timeloop, which must be installed.
+        objective: what is made small: energy, latency or edp.
+        effort: partial mappings that ours tries.
+        json: print JSON instead of a table.
+    """
+    from silicast.accelerator.peers.peer import beside
+    from silicast.report.design_peers import beside_card, beside_data
+
+    found = beside(engine, chip, op, sizes, objective, effort)
+    if json:
+        write_json(beside_data(found))
+    else:
+        show(beside_card(found))
     return status.ANSWERED

@@ -100,10 +100,18 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
 
     with needs_checkout():
         from silicast.report.scorecard import scorecard_page, scorecard_table
-        from silicast.validation.scorecard.run import run, save, threshold_failures
+        from silicast.validation.scorecard.run import expense, run, save, threshold_failures
 
         with progress("suites") as advance:
-            results = run(names, limit=limit, progress=lambda _suite, done, _all: advance(done))
+
+            def told(suite: str, done: int, count: int) -> None:
+                advance(done)
+                if done < count and count > 1:
+                    warn(f"{done + 1} of {count}: {suite}")
+
+            for line in expense(names, limit):
+                warn(line)
+            results = run(names, limit=limit, progress=told)
     missed = [line for result in results for line in threshold_failures(result)]
     if output is not None:
         _make_folder(output)

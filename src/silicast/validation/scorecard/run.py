@@ -28,6 +28,9 @@ AT_LEAST = frozenset(("spearman",))
 ANALYTIC = "analytic tier"
 """Name of that baseline."""
 
+LARGE_BYTES = 20e6
+"""Tables of a suite beyond which a user is told that it takes its time."""
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -58,6 +61,22 @@ def run(
     if progress and chosen:
         progress(chosen[-1].name, len(chosen), len(chosen))
     return results
+
+
+def expense(names: Iterable[str] = (), limit: int | None = None) -> list[str]:
+    """What a run will take, where that is much: suites and their tables.
+
+    Raises:
+        SilicastError: as :func:`run`.
+    """
+    chosen, folder = _chosen(names), data_folder()
+    sources = {folder / name for suite in chosen for name in suite.source}
+    size = sum(path.stat().st_size for path in sources if path.is_file())
+    if limit is not None or (len(chosen) == 1 and size < LARGE_BYTES):
+        return []
+    many = f"{len(chosen)} suites" if len(chosen) > 1 else chosen[0].name
+    said = f"{many}, {size / 1e6:,.0f} MB of tables, every row"
+    return [f"{said}: --limit 500 takes a sample of each"]
 
 
 def artefact_hash() -> str:

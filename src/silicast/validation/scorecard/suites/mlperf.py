@@ -50,9 +50,13 @@ _DEVICES = {
     "AMD MI300X-NPS1-SPX-192GB-750W": "MI300X",
 }  # fmt: skip
 _ENGINES = {
-    "TensorRT": ("trtllm", "0.12.0"), "vLLM 0.4": ("vllm", "0.4.3"), "vLLM 0.5": ("vllm", "0.5.2"),
+    "TensorRT": ("trtllm", "0.12.0"), "vLLM 0.4": ("vllm-v0", "0.6"),
+    "vLLM 0.5": ("vllm-v0", "0.6"),
 }  # fmt: skip
-"""How a row's software begins -> engine. The rest says only CUDA, and is left out."""
+"""How a row's software begins -> engine. Batches are handed to it in its own process, without the
+server that is in front of it in versions before 0.6 (engine ``vllm-0.5``). The rest says only CUDA,
+and is left out.
+"""
 _IDENTITY = (
     "Submitter", "System", "Platform", "Accelerator", "accelerators_per_node", "Nodes", "Software",
     "Performance_Result",

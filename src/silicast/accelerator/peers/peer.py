@@ -1,0 +1,99 @@
+"""What a peer is asked, and what it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, final
+
+from silicast.accelerator.cost import Objective
+from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.foreign.reader import read_hardware
+from silicast.accelerator.mapper import EFFORT, Mapped
+from silicast.accelerator.task import Task, einsum_of, mapped, objective_of
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.registry import Registry
+
+
+@final
+@dataclass(frozen=True)
+class PeerAnswer:
+    """What another tool says of one layer.
+
+    Attributes:
+        engine: the tool, with its version where it states one.
+        energy_pj, cycles: of the layer.
+    """
+
+    engine: str
+    energy_pj: float
+    cycles: float
+
+
+class Peer(ABC):
+    """A tool that maps a layer onto a chip by its own search.
+
+    Attributes:
+        name: on the command line.
+        install: what to do where it is not there.
+    """
+
+    name: ClassVar[str]
+    install: ClassVar[str]
+
+    @abstractmethod
+    def is_installed(self) -> bool:
+        """Whether it can be called."""
+
+    @abstractmethod
+    def answer(self, chip: Path, einsum: Einsum, objective: Objective) -> PeerAnswer:
+        """Maps a layer onto the chip of one of the tool's own files.
+
+        Raises:
+            SilicastError: the tool does not take the layer, or fails.
+        """
+
+
+PEERS: Registry[Peer] = Registry("silicast.accelerator.peers", "peer", "engine")
+
+
+@final
+@dataclass(frozen=True)
+class Beside:
+    """Ours and theirs of one layer on one chip.
+
+    Attributes:
+        ours, theirs: the answers.
+    """
+
+    ours: Mapped
+    theirs: PeerAnswer
+
+
+def beside(
+    engine: str, chip: Path, op: str, sizes: tuple[str, ...], objective: str = "energy",
+    effort: int = EFFORT,
+) -> Beside:  # fmt: skip
+    """Asks a peer and ourselves for the best mapping of a layer.
+
+    Args:
+        chip: a file or folder of the peer's, which both read.
+
+    Raises:
+        SilicastError: an unknown engine, one that is not installed, or a chip that is not its own.
+    """
+    known = PEERS.all()
+    if engine not in known:
+        raise unknown_name(f"unknown engine {engine!r}", "engine", f"one of {', '.join(known)}")
+    goal = objective_of(objective)
+    found = read_hardware(chip, engine)
+    einsum = einsum_of(op, sizes)
+    if not known[engine].is_installed():
+        raise SilicastError(
+            f"{engine} is not installed", kind="unsupported", field="engine",
+            hint=known[engine].install,
+        )  # fmt: skip
+    theirs = known[engine].answer(chip, einsum, goal)
+    ours = mapped(Task(einsum, found.architecture, found.constraints), goal, effort)
+    return Beside(ours, theirs)

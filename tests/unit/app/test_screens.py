@@ -1,0 +1,55 @@
+"""Screens that are narrow, or know no signs."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from silicast.app.cli import main
+from silicast.app.console import PLAIN
+from silicast.report.numbers import duration
+from silicast.report.tables import listing
+
+ASKED = "infer --model Llama-3.1-8B --device h100 --batch 8"
+TABLE = listing(
+    {"": "left", "estimate": "right", "90 % interval": "right"},
+    [["each further token", "6.93 ms", "6.52 – 7.37"], ["whole batch", "1.07 s", "1.01 – 1.13"]],
+)
+
+
+def drawn(width: int) -> list[str]:
+    text = io.StringIO()
+    Console(file=text, width=width).print(TABLE)
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 100])
+def test_no_number_is_cut_however_narrow(width: int) -> None:
+    lines = drawn(width)
+    for number in ("6.93 ms", "6.52 – 7.37", "1.07 s", "1.01 – 1.13"):
+        assert any(number in line for line in lines)
+    assert max(map(len, lines)) <= width
+
+
+def test_a_screen_without_signs_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert main(ASKED.split()) == 0
+    sys.stdout.flush()
+    text = raw.getvalue().decode("ascii")
+    assert "----" in text
+    assert "6.52 - 7.37" in text
+    assert "?" not in text
+
+
+def test_every_sign_has_ascii_in_its_place() -> None:
+    assert all(str(text).isascii() for text in PLAIN.values())
+
+
+def test_long_times_are_in_hours_and_days() -> None:
+    assert duration(30.0) == "30.0 s"
+    assert duration(3 * 3600.0) == "3.00 h"
+    assert duration(30 * 86400.0) == "30.0 days"
