@@ -1,6 +1,6 @@
 """What one core of an architecture holds for the thread blocks that share it.
 
-Facts of instruction sets, ``catalog/architectures/cores.toml``; shared memory stands in the device
+Facts of instruction sets, ``catalog/core_limits.toml``; shared memory stands in the device
 files.
 """
 
@@ -17,7 +17,7 @@ from silicast.core.compiled import read_toml
 from silicast.core.errors import unmodelled
 from silicast.hardware.device import Device
 
-FILE = CATALOG / "architectures" / "cores.toml"
+FILE = CATALOG / "core_limits.toml"
 
 
 @final

@@ -219,7 +219,7 @@ def test_a_line_that_is_no_valid_case_keeps_its_id(tmp_path: Path) -> None:
 
 
 def test_static_batches_are_the_same_in_any_company() -> None:
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"id": f"{model} {device} {batch}", "task": "inference", "model": model, "device": device,
          "workload": {"batch": batch, "input_len": 100 * batch, "output_len": 3 * batch}}
         for model in ("Llama-3.1-8B", "Qwen3-30B-A3B") for device in ("h100", "nowhere")
