@@ -13,6 +13,7 @@ from silicast.accelerator.architecture import Architecture, Memory
 from silicast.accelerator.architecture_file import ArchitectureFile, Design, StoredTable
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.einsum import OUTPUTS
+from silicast.core.errors import unsupported
 from silicast.core.hashing import content_hash
 from silicast.hardware.device import Device, Structure
 from silicast.kernels.physics import load_physics
@@ -111,10 +112,13 @@ def chip_of(device: Device) -> Chip:
     """The structure of a designed device.
 
     Raises:
-        TypeError: it is no design.
+        SilicastError: it states loop nests without an architecture.
     """
     if not isinstance(device.structure, Chip):
-        raise TypeError(f"{device.name} is no design")
+        raise unsupported(
+            f"{device.name} runs loop nests, but is no design", "device.execution_model",
+            "describe its memories and compute in an architecture file (`silicast design map`)",
+        )  # fmt: skip
     return device.structure
 
 

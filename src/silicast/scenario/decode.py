@@ -11,7 +11,6 @@ import msgspec
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.checks import check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
-from silicast.scenario.road import refuse_coming
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
 from silicast.scenario.serving_checks import check_pools
 from silicast.scenario.strict import convert, require
@@ -71,7 +70,6 @@ def load(path: Path) -> Scenario:
     """
     tree = read_scenario_file(path)
     try:
-        refuse_coming(tree)
         return decode(tree, folder=path.parent, checked=True)
     except SilicastError as error:
         raise error.located(file=error.file or str(path)) from None

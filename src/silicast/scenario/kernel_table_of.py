@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.kernels.sparsity import FLAG as SPARSE
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.kernel_ops import OPS
 from silicast.scenario.kernel_tables._providers import DIRECTION, as_stated
@@ -156,7 +157,7 @@ def _experts(parts: _Parts) -> None:
 
 
 def _product(parts: _Parts) -> None:
-    parts.state("includes_quantize")
+    parts.state("includes_quantize", SPARSE)
     usual = quantizes(parts.variant.library, parts.variant.dtype)
     if usual and "includes_quantize" not in parts.columns:
         parts.columns["includes_quantize"] = False

@@ -80,6 +80,7 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     Args:
         canonical: the catalog's name for a name, None = unknown.
 
+    >>> from silicast.core.naming import normalise
     >>> known = {"qwen2.57b": "Qwen2.5-7B"}.get
     >>> found = understood("Qwen/Qwen2.5-7B-Instruct-AWQ", lambda name: known(normalise(name)))
     >>> found.model, found.format.precision.recipe

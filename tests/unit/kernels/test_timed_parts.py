@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.timed_parts import FEW, PartBatch, TimedPart, queued, timed
 from silicast.workload.op import OpBatch, Variant
@@ -65,5 +67,8 @@ def test_a_part_does_not_wait_for_the_host() -> None:
 
 
 def test_a_device_without_a_model_is_refused() -> None:
+    unheard_of: Any = "unheard_of"
     with pytest.raises(ValueError, match="no model of gemm"):
+        timed([part("a", 512, 1)], replace(H100, execution_model=unheard_of))
+    with pytest.raises(SilicastError, match="no design"):
         timed([part("a", 512, 1)], replace(H100, execution_model="loop_nest"))

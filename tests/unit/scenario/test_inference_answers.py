@@ -176,7 +176,7 @@ def test_a_slower_clock_takes_longer() -> None:
     [
         ({"speculative": {"method": "ngram", "k": 2}}, "speculative decoding"),
         ({"lora": {"rank": 8}}, "low-rank adapters"),
-        ({"parallel": {"cp": 2}}, "cp in inference"),
+        ({"parallel": {"cp": 2}}, "context parallelism in inference"),
         ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),
         ({"engine": {"name": "vllm", "options": {"kv_events": 8}}}, "options of engines"),
         ({"device": "MI350P"}, "not modelled yet"),

@@ -71,9 +71,10 @@ _WORDS = {"kv_layout": ("paged", "ragged")}
 
 OPS: Mapping[str, OpSpec] = {
     "attention_prefill": OpSpec(
-        "q_len new tokens attend to kv_len = past + new tokens", {**_REQUIRED, "q_len": TOKENS},
-        _OPTIONAL, lists=_LISTS, flags={"causal": True}, words=_WORDS, dtypes=("kv_dtype",),
-        lower=_prefill,
+        "q_len new tokens attend to kv_len = past + new tokens; mask_bytes: of a mask or of biases "
+        "that are read besides", {**_REQUIRED, "q_len": TOKENS},
+        {**_OPTIONAL, "mask_bytes": ((0, 1 << 42), 0)}, lists=_LISTS, flags={"causal": True},
+        words=_WORDS, dtypes=("kv_dtype",), lower=_prefill,
     ),
     "attention_decode": OpSpec(
         "one new token attends to kv_len cached ones and itself", _REQUIRED,
