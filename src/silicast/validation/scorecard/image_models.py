@@ -9,7 +9,7 @@ from typing import final
 
 from silicast.core.compiled import read_toml
 from silicast.validation.scorecard.traces import kept
-from silicast.workload.front_ends.packages import without_data
+from silicast.workload.front_ends.packages import made_without_data
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graph import Graph
 from silicast.workload.update import with_update
@@ -65,8 +65,7 @@ def _traced(run: ImageRun) -> Graph:
     timm = require("timm")
     require("timm.layers", "timm").set_fused_attn(not run.training)
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(run.narrow_math)
-    with without_data():
-        module = timm.create_model(run.architecture)
+    module = made_without_data(lambda: timm.create_model(run.architecture))
     for part in module.modules():  # hybrids cannot be made with it: they run as they are made
         if hasattr(part, "_fast_norm"):
             part._fast_norm = run.fast_norm  # noqa: SLF001

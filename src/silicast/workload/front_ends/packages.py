@@ -10,17 +10,19 @@ from __future__ import annotations
 import difflib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.workload.front_ends.failures import import_failure, line_of
 from silicast.workload.front_ends.programs import graph_of, require_torch
 from silicast.workload.graph import Graph
 from silicast.workload.op_graph import GraphFile
+
+Made = TypeVar("Made")
 
 PACKAGES = {
     "timm": "silicast.workload.front_ends.packages_vision:Timm",
@@ -131,8 +133,8 @@ def packaged_model(name: str) -> PackagedModel:
     package, _, own = name.partition(":")
     found = _package(package)
     try:
-        with offline(), without_data():
-            model = found.model(own)
+        with offline():
+            model = made_without_data(lambda: found.model(own))
     except SilicastError as error:
         raise error.located(error.field or name) from None
     except Exception as error:
@@ -223,6 +225,22 @@ def offline() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
+
+
+def made_without_data(make: Callable[[], Made]) -> Made:
+    """What ``make`` returns, its parameters without data.
+
+    A constructor that runs a network of its own (timm's hybrids) mixes such parameters with real
+    tensors; then all that it makes is on the "meta" device.
+    """
+    import torch
+
+    try:
+        with without_data():
+            return make()
+    except RuntimeError:
+        with torch.device("meta"):
+            return make()
 
 
 @contextmanager

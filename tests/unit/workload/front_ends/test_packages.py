@@ -17,6 +17,7 @@ from silicast.workload.front_ends.packages import (
     ModelPackage,
     PackagedModel,
     is_packaged,
+    made_without_data,
     nearest,
     packaged_graph,
     packaged_model,
@@ -100,6 +101,17 @@ class TestWithTorch:
         assert not norm.running_mean.is_meta
         assert rates == [0.0, 0.5, 1.0]
         assert not torch.nn.Linear(2, 2).weight.is_meta
+
+    def test_a_constructor_may_run_its_own_network(self) -> None:
+        import torch
+
+        def make() -> Any:
+            layer = torch.nn.Linear(4, 8)
+            return torch.nn.Linear(layer(torch.zeros(1, 4)).shape[-1], 2)
+
+        made = made_without_data(make)
+        assert made.in_features == 8
+        assert made.weight.is_meta
 
     def test_a_model_is_traced_at_its_usual_sizes_and_others(self, toys: None) -> None:
         graph, said = packaged_graph("toys:linear")
