@@ -9,6 +9,7 @@ from typing import final
 
 from silicast.core.compiled import read_toml
 from silicast.validation.scorecard.traces import kept
+from silicast.workload.front_ends.packages import without_data
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graph import Graph
 from silicast.workload.update import with_update
@@ -64,12 +65,12 @@ def _traced(run: ImageRun) -> Graph:
     timm = require("timm")
     require("timm.layers", "timm").set_fused_attn(not run.training)
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(run.narrow_math)
-    with torch.device("meta"):
+    with without_data():
         module = timm.create_model(run.architecture)
-        for part in module.modules():  # hybrids cannot be made with it: they run as they are made
-            if hasattr(part, "_fast_norm"):
-                part._fast_norm = run.fast_norm  # noqa: SLF001
-        images = torch.empty(run.batch, 3, run.size, run.size)
+    for part in module.modules():  # hybrids cannot be made with it: they run as they are made
+        if hasattr(part, "_fast_norm"):
+            part._fast_norm = run.fast_norm  # noqa: SLF001
+    images = torch.empty(run.batch, 3, run.size, run.size, device="meta")
     if run.channels_last:
         module = module.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
