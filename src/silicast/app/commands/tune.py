@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Json
+
+if TYPE_CHECKING:
+    from silicast.scenario.tuning import TuningPlan
 
 tune = App(
     name="tune", help="Write the files of tuned configurations that engines read.",
@@ -46,8 +49,7 @@ def moe(
     """
     from silicast.app.number_lists import whole_numbers
     from silicast.measurement.tuned_plan import measured_plan
-    from silicast.report.tuning import plan_report
-    from silicast.scenario.tuning import plan_data, tune_experts
+    from silicast.scenario.tuning import tune_experts
 
     plan = tune_experts(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
@@ -59,14 +61,7 @@ def moe(
         from silicast.report.tuning_plots import plot_gains
 
         plot_gains(plan, plot)
-    written = plan.write(output) if output else []
-    if json:
-        write_json({**plan_data(plan), "written": [str(path) for path in written]})
-    else:
-        show(plan_report(plan))
-        for path in written:
-            warn(f"wrote {path}")
-    return status.ANSWERED
+    return _answered(plan, output, as_json=json)
 
 
 @tune.command
@@ -88,21 +83,13 @@ def gemm(
         json: print JSON instead of tables.
     """
     from silicast.app.number_lists import whole_numbers
-    from silicast.report.tuning import plan_report
-    from silicast.scenario.tuning import plan_data, tune_products
+    from silicast.scenario.tuning import tune_products
 
     plan = tune_products(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"),
         tokens=whole_numbers(tokens, "tokens"), existing=existing,
     )  # fmt: skip
-    written = plan.write(output) if output else []
-    if json:
-        write_json({**plan_data(plan), "written": [str(path) for path in written]})
-    else:
-        show(plan_report(plan))
-        for path in written:
-            warn(f"wrote {path}")
-    return status.ANSWERED
+    return _answered(plan, output, as_json=json)
 
 
 @tune.command
@@ -128,4 +115,19 @@ def sparsity(
         write_json([{**asdict(row), "saved_pct": row.saved_pct, "pays": row.pays} for row in rows])
     else:
         show(sparse_report(f"{model} on {device}, {tokens} tokens, 2:4 sparse weights", rows))
+    return status.ANSWERED
+
+
+def _answered(plan: TuningPlan, output: Path | None, *, as_json: bool) -> int:
+    """Writes a plan's files where a folder is given, and shows the plan."""
+    from silicast.report.tuning import plan_report
+    from silicast.scenario.tuning import plan_data
+
+    written = plan.write(output) if output else []
+    if as_json:
+        write_json({**plan_data(plan), "written": [str(path) for path in written]})
+        return status.ANSWERED
+    show(plan_report(plan))
+    for path in written:
+        warn(f"wrote {path}")
     return status.ANSWERED
