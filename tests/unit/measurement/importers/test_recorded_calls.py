@@ -42,7 +42,7 @@ def recorded(name: str, *args: Any) -> Op:
 
 def core(op: Op) -> tuple[Any, ...]:
     """Sizes and flags without those that only tables state, or only one side of a window."""
-    usual = (("window", 0), ("batch", 1), ("q_len", 1))
+    usual = (("window", 0), ("mask_bytes", 0), ("batch", 1), ("q_len", 1))
     both = {n.removesuffix("_h") for n, _ in op.dims if n.endswith("_h")}
     dims = {n: d for n, d in op.dims if (n, d) not in usual and n not in both}
     flags = {n for n, on in op.variant.flags if on and op.family != "attention_decode"}
