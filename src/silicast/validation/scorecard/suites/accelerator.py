@@ -20,6 +20,7 @@ from silicast.accelerator.sparse_vector import SparseUnits
 from silicast.accelerator.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
 from silicast.validation.scorecard.gpu_nests import LLMCOMPASS, score_gpu_nests
+from silicast.validation.scorecard.memory_arrays import score_memory_arrays
 from silicast.validation.scorecard.suite import Scored, Suite
 
 TIMELOOP = "accel/timeloop"
@@ -56,6 +57,7 @@ def score(data: Path, limit: int | None = None) -> Iterator[Scored]:
     yield from _eyeriss(data)
     yield from _eie(data)
     yield from score_gpu_nests(data, limit)
+    yield from score_memory_arrays(data)
 
 
 def least_squares_wait(measured: F64, busy: F64, words: F64) -> float:
