@@ -12,7 +12,6 @@ import pytest
 
 from silicast.app import status
 from silicast.app.cli import main
-from silicast.core import files
 
 INFER = "infer --model Llama-3.1-8B --device h100 --batch 1 --input-len 64 --output-len 4"
 COMPARE = "compare --model Llama-3.1-8B --device h100,a100 --batch 1 --input-len 64 --output-len 4"
@@ -66,7 +65,7 @@ def test_an_interruption_leaves_no_half_of_a_file(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "replace", interrupted)
+    monkeypatch.setattr("silicast.core.files.os.replace", interrupted)
     target = tmp_path / name
     assert main([*command.split(), flag, str(target)]) == status.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
