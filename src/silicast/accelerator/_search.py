@@ -211,7 +211,8 @@ class Search:
             waiting[t] += np.where(open_[t], edge, 0.0)
             if tensor.is_output:
                 saved = self.facts.credit_pj(slot, "read_pj")
-                saved += self.facts.credit_pj(slot, "fill_pj") if slot else 0.0
+                if slot != self.facts.home_slot(t):
+                    saved += self.facts.credit_pj(slot, "fill_pj")
                 credit = credit + self.facts.sizes[t] * saved
                 if memory.cluster > 1:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)

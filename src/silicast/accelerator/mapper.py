@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -150,7 +150,7 @@ class _Hunt:
                 self.arch,
                 self.objective,
             )
-            for keep in keep_patterns(self.einsum, self.arch)
+            for keep in keep_patterns(self.einsum, self.arch, self.rules.homes)
         ]
 
     def run(self) -> None:
@@ -196,7 +196,7 @@ class _Hunt:
         Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
         what time later loops may cost.
         """
-        keeps = list(keep_patterns(self.einsum, self.arch))
+        keeps = list(keep_patterns(self.einsum, self.arch, self.rules.homes))
         price, energies = 0.0, []
         for number in range(TRADES):
             for keep in keeps:
@@ -254,15 +254,23 @@ class _Hunt:
         return bound
 
 
-def keep_patterns(einsum: Einsum, architecture: Architecture) -> Iterator[Keep]:
-    """What memories may keep: every choice of tensors that may pass one by."""
-    full = default_keep(einsum, architecture)
+def keep_patterns(
+    einsum: Einsum, architecture: Architecture, homes: Mapping[str, str] | None = None
+) -> Iterator[Keep]:
+    """What memories may keep: every choice of tensors that may pass one by.
+
+    Args:
+        homes: as of :class:`.Constraints`.
+    """
+    full = default_keep(einsum, architecture, homes)
+    outermost = architecture.memories[0].name
     choices = [
         (level, name)
         for level, memory in enumerate(architecture.memories)
         for name in einsum.names
-        if level and name in full[level] and name in memory.may_bypass
-    ]
+        if name in full[level] and name in memory.may_bypass
+        and memory.name != (homes or {}).get(name, outermost)
+    ]  # fmt: skip
     for left_out in itertools.product((False, True), repeat=len(choices)):
         gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
         yield tuple(
