@@ -108,7 +108,7 @@ def test_room_of_what_lies_between_and_of_residents_is_taken() -> None:
     phase = plan.phase(0, CHIP, Constraints())
     # Of 64 words the other's weights take 6; what lies between and its own are its own tiles.
     assert phase.architecture.memories[1].capacity_words == 58
-    small = replace(CHIP, nodes=(CHIP.nodes[0], replace(CHIP.nodes[1], capacity_words=20.0)))
+    small = replace(CHIP, nodes=(CHIP.nodes[0], Memory("buffer", 20.0)))
     with pytest.raises(SilicastError, match="20 words that are there"):
         plan.phase(0, small, Constraints())
 

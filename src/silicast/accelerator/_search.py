@@ -41,11 +41,13 @@ class Found:
         batch: the best mapping, or None: none fits, or none can beat what was known.
         value: its objective.
         bound: no mapping of this pattern is below it, unless the one known before is.
+        cheapest: where prices stand for the objective, the mapping whose sum of them is least.
     """
 
     batch: MappingBatch | None
     value: float
     bound: float
+    cheapest: MappingBatch | None = None
 
 
 @final
@@ -301,7 +303,8 @@ class Search:
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
         batch, value, rest = self._counted(history, order, values)
-        return Found(batch, value, min(dropped, value, rest, known))
+        cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
+        return Found(batch, value, min(dropped, value, rest, known), cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64

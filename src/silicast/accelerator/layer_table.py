@@ -154,8 +154,8 @@ def mapped_layers(
             answers.append(mapped(task, objective, effort))
         except SilicastError as error:
             raise error.at(layer.name) from None
-    chosen = _fused(workload, tasks, answers, effort) if fuse else ()
-    return MappedLayers(architecture, workload.layers, tuple(answers), workload.left, chosen)
+    pairs = _fused(workload, tasks, answers, effort) if fuse else ()
+    return MappedLayers(architecture, workload.layers, tuple(answers), workload.left, pairs)
 
 
 def _fused(
