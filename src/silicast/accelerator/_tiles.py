@@ -136,11 +136,12 @@ class Tiles:
         """Energy that first visits save at the memories from a slot inwards, of one copy."""
         total = 0.0
         t = self.facts.output
+        home = self.facts.home_slot(t)
         for level in self.facts.kept[t]:
             place = self.facts.arch.memory_slots[level]
             if place >= slot:
                 total += self.facts.credit_pj(place, "read_pj")
-                total += self.facts.credit_pj(place, "fill_pj") if place else 0.0
+                total += self.facts.credit_pj(place, "fill_pj") if place != home else 0.0
         return total * self.facts.sizes[t]
 
     @cached_property

@@ -130,7 +130,7 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
         figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
     reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
-    if room := batch_room(deployment, lengths, one.work.output_len):
+    if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.imbalance import imbalance
