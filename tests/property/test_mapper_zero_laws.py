@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from silicast.accelerator.task import OBJECTIVES, Task, mapped
 from silicast.core.errors import SilicastError
 from tests.property.test_mapper_laws import every_mapping, random_chip, random_problem
 
+ON_ZERO: tuple[Literal["multiply", "gate", "skip"], ...] = ("multiply", "gate", "skip")
 FULL = bool(os.environ.get("SILICAST_FRESH_CASES"))
 
 
@@ -39,7 +41,7 @@ def with_rules(rng: np.random.Generator, chip: Architecture) -> Architecture:
             for _ in range(int(rng.integers(0, 3)))
         )  # fmt: skip
         nodes.append(dataclasses.replace(node, formats=formats, eliminations=rules))
-    unit = dataclasses.replace(chip.compute, on_zero=str(rng.choice(["multiply", "gate", "skip"])))
+    unit = dataclasses.replace(chip.compute, on_zero=ON_ZERO[int(rng.integers(len(ON_ZERO)))])
     return dataclasses.replace(
         chip, nodes=tuple(nodes), idle_leaks=bool(rng.random() < 0.5), compute=unit
     )
