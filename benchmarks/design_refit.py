@@ -22,7 +22,8 @@ from silicast.accelerator.chip import Chip, chip_of
 from silicast.accelerator.compiled import EFFORT, Wanted, compiled
 from silicast.accelerator.device import UNBUILT
 from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import counted, searched
+from silicast.accelerator.refit import counted
+from silicast.accelerator.stored import searched
 from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 

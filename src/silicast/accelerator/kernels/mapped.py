@@ -12,7 +12,8 @@ import numpy as np
 
 from silicast.accelerator.chip import GROUP, Chip, chip_of
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import Counted, counted, stored_templates, template_of
+from silicast.accelerator.refit import Counted, counted
+from silicast.accelerator.stored import stored_templates, template_of
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
@@ -42,9 +43,9 @@ class Format:
     shares: tuple[float, float, float]
 
     @property
-    def column(self) -> F64 | None:
-        """The shares, (3,); None = all of the bits."""
-        return None if self.shares == (1.0, 1.0, 1.0) else np.array(self.shares)
+    def column(self) -> tuple[float, ...]:
+        """The shares; () = all of the bits."""
+        return () if self.shares == (1.0, 1.0, 1.0) else self.shares
 
 
 @lru_cache(maxsize=256)
@@ -115,26 +116,7 @@ def products(
                 (rows, counted(chip, problem, sizes[:, rows], fmt.compute, fmt.bits, fmt.column,
                                shares))
             )  # fmt: skip
-    return joined(parts)
-
-
-def joined(parts: list[tuple[np.ndarray, Counted]]) -> Counted:
-    """Costs of some rows and of the others, in the order of the rows."""
-    if len(parts) == 1:
-        return parts[0][1]
-    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-    found = [part for _, part in parts]
-
-    def one(values: list[F64]) -> F64:
-        every: F64 = np.concatenate(values, axis=-1)[..., order]
-        return every
-
-    return Counted(
-        one([f.cycles for f in found]), one([f.unit_cycles for f in found]),
-        {name: one([f.port_cycles[name] for f in found]) for name in found[0].port_cycles},
-        one([f.level_words for f in found]), one([f.energy_pj for f in found]),
-        one([f.main_words for f in found]),
-    )  # fmt: skip
+    return Counted.joined(parts)
 
 
 @final
@@ -196,7 +178,7 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
             memory.name: words * bytes_
             for memory, words in zip(arch.memories, found.level_words, strict=True)
         },
-        main_bytes=found.main_words.sum(axis=0) * bytes_, joules=found.energy_pj * PICO,
+        main_bytes=sum(found.main_words) * bytes_, joules=found.energy_pj * PICO,
     )  # fmt: skip
 
 

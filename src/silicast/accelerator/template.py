@@ -1,0 +1,220 @@
+"""A mapping for sizes that were not searched: a searched mapping, cut and stretched.
+
+Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is
+left of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then
+by the longest in time where tiles still fit, else by those of main memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from silicast.accelerator.architecture import Architecture
+from silicast.accelerator.closed_form import Place
+from silicast.accelerator.constraints import Constraints
+from silicast.accelerator.einsum import Einsum, Tensor
+from silicast.accelerator.mapping import MappingBatch
+from silicast.core import xp
+from silicast.core.numerics import F64
+
+Number = Any
+"""A number, or an array of one for every row."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A searched mapping.
+
+    Attributes:
+        einsum, arch, rules: what was mapped, on what, and under which rules.
+        batch: the mapping, a batch of one.
+        sizes: of the dimensions, (dims,).
+        gap: how much less time another mapping may take, relative to this one's.
+    """
+
+    einsum: Einsum
+    arch: Architecture
+    rules: Constraints
+    batch: MappingBatch
+    sizes: F64
+    gap: float
+
+    @cached_property
+    def bounds(self) -> dict[Place, float]:
+        """Loops that turn, innermost first."""
+        found = self.batch.factors[:, :, 0]
+        turn = [(slot, dim) for slot, dim in np.argwhere(found > 1.0).tolist()]
+        turn.sort(key=lambda place: (place[0], self.position(place)), reverse=True)
+        return {place: float(found[place]) for place in turn}
+
+    def position(self, place: Place) -> int:
+        """Of a loop among those of its slot: larger = further in. New loops stand outside."""
+        slot, dim = place
+        if self.batch.factors[slot, dim, 0] > 1.0:
+            return len(self.einsum.dims) + int(self.batch.positions[slot, dim, 0])
+        return dim
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Loops that may turn for some sizes, outermost first."""
+        main = [(0, dim) for dim in range(len(self.einsum.dims))]
+        every = {*self.bounds, *(place for row in self.growing for place in row), *main}
+        return tuple(sorted(every, key=lambda place: (place[0], self.position(place))))
+
+    @cached_property
+    def growing(self) -> list[list[Place]]:
+        """Loops that take what a larger size leaves over, of each dimension in this order: those in
+        space; then the longest in time, further out where two are alike; then any other memory
+        on the chip, from main memory inwards. Those that a rule fixes are left out.
+        """
+        found: list[list[Place]] = []
+        rules = self.rules.on(self.einsum)
+        for dim, name in enumerate(self.einsum.dims):
+            own: list[tuple[int, float, int]] = []
+            for slot, place in enumerate(self.arch.slots):
+                bound = self.bounds.get((slot, dim), 1.0)
+                if slot and name not in rules.of(self.arch, slot).fixed:
+                    if place.is_spatial and bound > 1.0:
+                        own.append((0, 0.0, slot))
+                    elif not place.is_spatial:
+                        own.append((1 if bound > 1.0 else 2, -bound, slot))
+            found.append([(slot, dim) for _, _, slot in sorted(own)])
+        return found
+
+    @cached_property
+    def most(self) -> dict[Place, float]:
+        """Longest loops that rules allow."""
+        rules = self.rules.on(self.einsum)
+        return {
+            place: float(rules.of(self.arch, place[0]).most.get(self.einsum.dims[place[1]], math.inf))
+            for row in self.growing for place in row
+        }  # fmt: skip
+
+    @cached_property
+    def rooms(self) -> list[tuple[int, float, list[Tensor]]]:
+        """Memories on the chip that can be full: slot, words of room, and tensors kept.
+
+        Banks hold one tensor only: each tensor may leave one of them nearly empty.
+        """
+        found = []
+        for level, memory in enumerate(self.arch.memories):
+            if level and memory.capacity_words is not None:
+                kept = [t for t in self.einsum.tensors if t.name in self.batch.keep[level]]
+                wasted = len(kept) * ((memory.bank_words or 1.0) - 1.0)
+                found.append((self.arch.memory_slots[level], memory.usable_words - wasted, kept))
+        return found
+
+    def fitted(self, sizes: Sequence[Number]) -> dict[Place, Number]:
+        """The loop bounds for other sizes: numbers, or arrays of shape (rows,); those that are
+        not there are 1. No loop is longer than what its inner ones leave of its dimension.
+        """
+        factors: dict[Place, Number] = {}
+        covered: list[Number] = [1.0] * len(sizes)
+        for place, bound in self.bounds.items():
+            dim = place[1]
+            factors[place] = xp.minimum(bound, xp.ceil(sizes[dim] / covered[dim]))
+            covered[dim] = covered[dim] * factors[place]
+        short = [dim for dim, size in enumerate(sizes) if xp.any_of(covered[dim] < size)]
+        for dim in short:
+            self._grow(factors, covered, sizes, dim)
+        for dim in short:
+            self._finish(factors, sizes, dim)
+        return factors
+
+    def _grow(
+        self, factors: dict[Place, Number], covered: list[Number], sizes: Sequence[Number], dim: int
+    ) -> None:
+        """Lengthens loops of a dimension until they cover it, or none can be longer."""
+        for place in self.growing[dim]:
+            if not xp.any_of(covered[dim] < sizes[dim]):
+                return
+            own = factors.get(place, 1.0)
+            wanted = xp.ceil(sizes[dim] / (covered[dim] / own))
+            most = xp.minimum(xp.minimum(wanted, self.most[place]), self._room(factors, sizes, place))
+            # The same number of turns outside, all nearly alike.
+            turns = xp.ceil(wanted / xp.maximum(most, 1.0))
+            longer = xp.maximum(own, xp.minimum(most, xp.ceil(wanted / turns)))
+            covered[dim] = covered[dim] / own * longer
+            factors[place] = longer
+
+    def _room(
+        self, factors: dict[Place, Number], sizes: Sequence[Number], place: Place
+    ) -> Number:
+        """How long a loop can be at most: instances of its axis, and tiles that fit."""
+        slot, dim = place
+        most: Number = self.arch.slots[slot].limit
+        if self.arch.slots[slot].is_spatial:
+            for other, bound in factors.items():
+                if other[0] == slot and other != place:
+                    most = xp.floor(most / bound)
+        own = factors.get(place, 1.0)
+        for at, room, kept in self.rooms:
+            if at <= slot:
+                whole = [self._tile(factors, at, d) for d in range(len(sizes))]
+                left, slope = self._filling(kept, room, whole, sizes, dim)
+                turns = xp.floor(left / xp.maximum(slope * (whole[dim] / own), 1.0))
+                most = xp.minimum(most, xp.where(left >= slope * sizes[dim], math.inf, turns))
+        return most
+
+    def _tile(self, factors: dict[Place, Number], slot: int, dim: int) -> Number:
+        """Extent of the tile at the top of a slot."""
+        found: Number = 1.0
+        for (at, d), bound in factors.items():
+            if d == dim and at >= slot:
+                found = found * bound
+        return found
+
+    def _filling(
+        self, kept: list[Tensor], room: float, whole: list[Number], sizes: Sequence[Number],
+        dim: int,
+    ) -> tuple[Number, Number]:  # fmt: skip
+        """Words of a memory that are left for what grows with the extent of a dimension, and by
+        how many words that grows for each step along it.
+        """
+        dims = self.einsum.dims
+        fixed: Number = 0.0
+        slope: Number = 0.0
+        for tensor in kept:
+            volume: Number = 1.0
+            per_step: Number = 0.0
+            for rank in tensor.ranks:
+                span: Number = 1.0
+                step = 0.0
+                for name, times in rank:
+                    if name == dims[dim]:
+                        step = float(times)
+                        span = span - step
+                    else:
+                        d = dims.index(name)
+                        span = span + times * (xp.minimum(whole[d], sizes[d]) - 1.0)
+                per_step = per_step * span + volume * step
+                volume = volume * span
+            fixed, slope = fixed + volume, slope + per_step
+        return room - fixed, slope
+
+    def _finish(self, factors: dict[Place, Number], sizes: Sequence[Number], dim: int) -> None:
+        """Cuts loops outside of longer ones; main memory's take what is left."""
+        covered: Number = 1.0
+        places = sorted((place for place in factors if place[1] == dim), reverse=True)
+        for place in places:
+            if place[0]:
+                factors[place] = xp.minimum(factors[place], xp.ceil(sizes[dim] / covered))
+                covered = covered * factors[place]
+        factors[0, dim] = xp.ceil(sizes[dim] / covered)
+
+    def mappings(self, sizes: F64) -> MappingBatch:
+        """The mapping for each of many sizes, (dims, rows)."""
+        factors = np.ones((*self.batch.factors.shape[:2], sizes.shape[1]))
+        positions = np.zeros(factors.shape, dtype=np.int8)
+        for place, bound in self.fitted(list(sizes)).items():
+            factors[place] = bound
+        for place in self.places:
+            positions[place] = self.position(place)
+        return MappingBatch(factors, positions, self.batch.keep)
