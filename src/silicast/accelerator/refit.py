@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -130,6 +131,12 @@ class Work:
     shares: tuple[float, ...]
 
     @cached_property
+    def layout(self) -> Layout:
+        """The order of its results."""
+        sizes = dict.fromkeys(self.problem.dims, 2)
+        return Layout.of(self.chip.in_format(self.compute, self.bits), self.problem.einsum(sizes))
+
+    @cached_property
     def stored(self) -> tuple[Template, ...]:
         """What was compiled for it."""
         return stored_templates(self.chip, self.problem, self.compute, self.bits)
@@ -164,6 +171,27 @@ class Work:
             far[found[n], rows] = np.inf
         return np.sort(found, axis=0)
 
+    @cached_property
+    def _stored_sizes(self) -> list[tuple[list[float], list[float]]]:
+        return [(own.tolist(), inverse.tolist()) for own, inverse in zip(*self._inverse, strict=True)]
+
+    def nearest_to(self, sizes: Sequence[float]) -> list[Template]:
+        """As :meth:`templates`, of one size, each once.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        if not self.stored:
+            every, chosen = self.templates(np.array(sizes)[:, None])
+            return [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+        far = [1.0] * len(self.stored)
+        for (own, inverse), size in zip(self._stored_sizes, sizes, strict=True):
+            far = [
+                x * max(size * a, b / size) for x, a, b in zip(far, inverse, own, strict=True)
+            ]  # fmt: skip
+        first = sorted(range(len(far)), key=far.__getitem__)[:NEAREST]
+        return [self.stored[n] for n in sorted(first)]
+
     def templates(self, sizes: F64) -> tuple[list[Template], I64]:
         """Mappings to try, and which of them for each size, (few, rows); of two that are the same
         both stand there.
@@ -191,40 +219,64 @@ def work_of(
 
 
 def counted(
-    chip: Chip, problem: Problem, sizes: F64, compute: str, bits: float,
-    shares: tuple[float, ...] = (), main_shares: F64 | None = None,
+    chip: Chip, problem: Problem, sizes: Sequence[Number], compute: str, bits: float,
+    shares: tuple[float, ...] = (), main_shares: Sequence[Number] | None = None,
 ) -> Counted:  # fmt: skip
     """Costs of every size.
 
     Args:
-        sizes: (dims, rows).
+        sizes: of each dimension, shape (rows,) or a number.
         shares: of an element's bits, what each tensor's takes; () = all of them.
-        main_shares: of the words between main memory and the chip, those that really move,
-            (tensors, rows): unrolled windows, results that stay.
+        main_shares: of the words of each tensor between main memory and the chip, those that
+            really move, as ``sizes``: unrolled windows, results that stay.
 
     Raises:
         SilicastError: no mapping fits.
     """
-    if (asked := _ASKED.get()) is not None:
-        asked.append(Asked(problem, compute, bits, sizes))
     work = work_of(chip, problem, compute, bits, shares)
+    if (asked := _ASKED.get()) is not None:
+        asked.append(Asked(problem, compute, bits, np.array(sizes).reshape(len(sizes), -1)))
+    if sizes[0].__class__ is not np.ndarray:
+        return _of_one(work, sizes, main_shares)
+    return _of_rows(work, np.stack(sizes), main_shares)
+
+
+def _of_one(
+    work: Work, sizes: Sequence[float], main_shares: Sequence[float] | None
+) -> Counted:
+    """Costs of one size, in numbers."""
+    best: list[float] = []
+    least = math.inf
+    for template in work.nearest_to(sizes):
+        fitted = template.fitted(sizes)
+        loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
+        nest = Nest(loops, template.batch.keep, work.shares, main_shares is not None)
+        inputs = [*sizes, *[fitted[place] for place in loops], *(main_shares or ())]
+        values = work.formula(template, nest).of(inputs)
+        merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
+        if merit < least or not best:
+            best, least = values, merit
+    return Counted(work.layout, best)
+
+
+def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Counted:
+    """Costs of many sizes, (dims, rows)."""
     templates, chosen = work.templates(sizes)
-    layout = Layout.of(templates[0].arch, templates[0].einsum)
     few, rows = chosen.shape
-    every = np.empty((layout.size, few * rows))
+    every = np.empty((work.layout.size, few * rows))
     flat = chosen.reshape(-1)
     extra = () if main_shares is None else tuple(main_shares)
-    for template, nest, at, bounds in _by_nest(work, templates, flat, sizes, main_shares is not None):
+    for template, nest, at, bounds in _by_nest(work, templates, flat, sizes, bool(extra)):
         each = at % rows
         inputs = [*sizes[:, each], *bounds, *(share[each] for share in extra)]
         for result, value in enumerate(work.formula(template, nest).of(inputs)):
             every[result, at] = value
     if few == 1:
-        return Counted(layout, every)
-    values = every.reshape(layout.size, few, rows)
+        return Counted(work.layout, every)
+    values = every.reshape(work.layout.size, few, rows)
     merit = values[Layout.CYCLES] * np.maximum(values[Layout.ENERGY], 1.0)
     best = np.argmin(merit, axis=0)
-    return Counted(layout, values[:, best, np.arange(rows)])
+    return Counted(work.layout, values[:, best, np.arange(rows)])
 
 
 def _by_nest(

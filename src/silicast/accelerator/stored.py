@@ -30,7 +30,11 @@ def template_of(
     Raises:
         SilicastError: no mapping fits.
     """
-    found = searched(chip, problem, sizes, compute, bits, EFFORT)
+    return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT))
+
+
+def template_from(chip: Chip, found: Mapped) -> Template:
+    """A mapping that was found."""
     arch, einsum = found.cost.architecture, found.cost.einsum
     batch = MappingBatch.of(found.nest, einsum, arch)
     return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(found.cost))
