@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +22,14 @@ from silicast.accelerator.formula import Compiled
 from silicast.accelerator.problems import Problem
 from silicast.accelerator.stored import stored_templates, template_of
 from silicast.accelerator.template import Template
+from silicast.core import xp
 from silicast.core.numerics import F64, I64
 
 Number = Any
 """A number, or an array of one for every row."""
-NEAREST = 3
+CHUNK = 2048
+"""Sizes whose nearest mappings are looked for together: what is between stays in the cache."""
+NEAREST = 2
 """Stored mappings that are tried for a size."""
 
 
@@ -142,9 +146,14 @@ class Work:
         return stored_templates(self.chip, self.problem, self.compute, self.bits)
 
     @cached_property
-    def _inverse(self) -> tuple[F64, F64]:
-        sizes = np.stack([each.sizes for each in self.stored], axis=1)
-        return sizes, 1.0 / sizes
+    def _sizes(self) -> list[tuple[list[float], list[int]]]:
+        """Of each dimension: sizes that are stored, and which of them each mapping has."""
+        found = []
+        for dim in range(len(self.problem.dims)):
+            own = [float(each.sizes[dim]) for each in self.stored]
+            some = sorted(set(own))
+            found.append((some, [some.index(size) for size in own]))
+        return found
 
     @cached_property
     def formulas(self) -> dict[Nest, Compiled]:
@@ -158,22 +167,29 @@ class Work:
             found = self.formulas[nest] = closed_form(template.einsum, template.arch, nest)
         return found
 
+    def far(self, sizes: Sequence[Number]) -> list[Number]:
+        """How far each stored mapping is: the product of ratios of its sizes and those."""
+        found: list[Number] = []
+        for (some, which), size in zip(self._sizes, sizes, strict=True):
+            ratios = [xp.maximum(size / own, own / size) for own in some]
+            if not found:
+                found = [ratios[n] for n in which]
+            else:
+                found = [x * ratios[n] for x, n in zip(found, which, strict=True)]
+        return found
+
     def nearest(self, sizes: F64) -> I64:
-        """Stored mappings nearest to each size by the sum of ratios, (few, rows), ascending."""
-        far = np.ones((len(self.stored), sizes.shape[1]))
-        for own, inverse, size in zip(*self._inverse, sizes, strict=True):
-            far *= np.maximum(size * inverse[:, None], own[:, None] / size)
+        """Stored mappings nearest to each size, (few, rows), ascending."""
         few = min(NEAREST, len(self.stored))
         found = np.empty((few, sizes.shape[1]), dtype=np.int64)
-        rows = np.arange(sizes.shape[1])
-        for n in range(few):
-            found[n] = np.argmin(far, axis=0)
-            far[found[n], rows] = np.inf
+        for start in range(0, sizes.shape[1], CHUNK):
+            rows = slice(start, start + CHUNK)
+            far = np.stack(self.far(list(sizes[:, rows])))
+            every = np.arange(far.shape[1])
+            for n in range(few):
+                found[n, rows] = np.argmin(far, axis=0)
+                far[found[n, rows], every] = np.inf
         return np.sort(found, axis=0)
-
-    @cached_property
-    def _stored_sizes(self) -> list[tuple[list[float], list[float]]]:
-        return [(own.tolist(), inverse.tolist()) for own, inverse in zip(*self._inverse, strict=True)]
 
     def nearest_to(self, sizes: Sequence[float]) -> list[Template]:
         """As :meth:`templates`, of one size, each once.
@@ -184,11 +200,7 @@ class Work:
         if not self.stored:
             every, chosen = self.templates(np.array(sizes)[:, None])
             return [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
-        far = [1.0] * len(self.stored)
-        for (own, inverse), size in zip(self._stored_sizes, sizes, strict=True):
-            far = [
-                x * max(size * a, b / size) for x, a, b in zip(far, inverse, own, strict=True)
-            ]  # fmt: skip
+        far = self.far(sizes)
         first = sorted(range(len(far)), key=far.__getitem__)[:NEAREST]
         return [self.stored[n] for n in sorted(first)]
 
@@ -263,29 +275,36 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Count
     """Costs of many sizes, (dims, rows)."""
     templates, chosen = work.templates(sizes)
     few, rows = chosen.shape
+    given = sizes if main_shares is None else np.concatenate([sizes, np.stack(main_shares)])
+    groups = _by_nest(work, templates, chosen.reshape(-1), sizes, main_shares is not None)
     every = np.empty((work.layout.size, few * rows))
-    flat = chosen.reshape(-1)
-    extra = () if main_shares is None else tuple(main_shares)
-    for template, nest, at, bounds in _by_nest(work, templates, flat, sizes, bool(extra)):
-        each = at % rows
-        inputs = [*sizes[:, each], *bounds, *(share[each] for share in extra)]
-        for result, value in enumerate(work.formula(template, nest).of(inputs)):
-            every[result, at] = value
+    place = np.empty(few * rows, dtype=np.int64)
+    start = 0
+    for nest, parts in groups.items():
+        at = _together([each for _, each, _ in parts])
+        own = given[:, at % rows]
+        inputs = [*own[: len(sizes)], *_together([each for *_, each in parts]), *own[len(sizes) :]]
+        end = start + len(at)
+        for result, value in enumerate(work.formula(parts[0][0], nest).of(inputs)):
+            every[result, start:end] = value
+        place[at] = np.arange(start, end)
+        start = end
     if few == 1:
-        return Counted(work.layout, every)
-    values = every.reshape(work.layout.size, few, rows)
-    merit = values[Layout.CYCLES] * np.maximum(values[Layout.ENERGY], 1.0)
-    best = np.argmin(merit, axis=0)
-    return Counted(work.layout, values[:, best, np.arange(rows)])
+        return Counted(work.layout, every[:, place])
+    place = place.reshape(few, rows)
+    merit = every[Layout.CYCLES] * np.maximum(every[Layout.ENERGY], 1.0)
+    best = np.argmin(merit[place], axis=0)
+    return Counted(work.layout, every[:, place[best, np.arange(rows)]])
 
 
 def _by_nest(
     work: Work, templates: Sequence[Template], flat: I64, sizes: F64, less_of_main: bool
-) -> Iterator[tuple[Template, Nest, I64, list[F64]]]:
-    """Rows whose mappings have the same loops, those of several templates together.
+) -> dict[Nest, list[tuple[Template, I64, F64]]]:
+    """Rows whose mappings have the same loops.
 
-    Yields:
-        one of their templates, the nest, indices into ``flat``, and the bounds of its loops.
+    Returns:
+        for each nest the templates that come to it, with indices into ``flat`` and the bounds of
+        the nest's loops, (loops, indices).
     """
     order = np.argsort(flat, kind="stable")
     ends = np.searchsorted(flat[order], np.arange(len(templates) + 1))
@@ -298,23 +317,20 @@ def _by_nest(
         places = [place for place in template.places if place in fitted]
         bounds = np.stack([np.broadcast_to(fitted[place], at.shape) for place in places])
         for turning, rows in _patterns(bounds > 1.0):
-            loops = tuple(place for place, turns in zip(places, turning, strict=True) if turns)
+            loops = tuple([places[n] for n in turning.tolist()])
             nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
-            groups.setdefault(nest, []).append((template, at[rows], bounds[turning][:, rows]))
-    for nest, parts in groups.items():
-        if len(parts) == 1:
-            template, at, bounds = parts[0]
-        else:
-            template = parts[0][0]
-            at = np.concatenate([each for _, each, _ in parts])
-            bounds = np.concatenate([each for _, _, each in parts], axis=1)
-        yield template, nest, at, list(bounds)
+            groups.setdefault(nest, []).append((template, at[rows], bounds[turning[:, None], rows]))
+    return groups
 
 
-def _patterns(turning: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], I64]]:
-    """Columns that are alike, (loops, rows): each that occurs, and where."""
+def _together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def _patterns(turning: NDArray[np.bool_]) -> list[tuple[I64, I64]]:
+    """Columns that are alike, (loops, rows): the loops that turn, and the rows of each pattern."""
     if turning.shape[1] == 1:
-        return [(turning[:, 0], np.zeros(1, dtype=np.int64))]
+        return [(np.flatnonzero(turning[:, 0]), np.zeros(1, dtype=np.int64))]
     packed = np.packbits(turning, axis=0)
     wide = np.zeros((-(-len(packed) // 8) * 8, packed.shape[1]), dtype=np.uint8)
     wide[: len(packed)] = packed
@@ -322,4 +338,8 @@ def _patterns(turning: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], I64]]
     order = np.lexsort(keys.T)
     ordered = keys[order]
     starts = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
-    return [(turning[:, rows[0]], rows) for rows in np.split(order, starts)]
+    ends = [0, *starts.tolist(), len(order)]
+    return [
+        (np.flatnonzero(turning[:, order[start]]), order[start:end])
+        for start, end in itertools.pairwise(ends)
+    ]

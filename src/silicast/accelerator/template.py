@@ -8,17 +8,18 @@ by the longest in time where tiles still fit, else by those of main memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.closed_form import Place
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.einsum import Einsum, Tensor
+from silicast.accelerator.einsum import Einsum, Rank, Tensor
 from silicast.accelerator.mapping import MappingBatch
 from silicast.core import xp
 from silicast.core.numerics import F64
@@ -121,93 +122,47 @@ class Template:
             dim = place[1]
             factors[place] = xp.minimum(bound, xp.ceil(sizes[dim] / covered[dim]))
             covered[dim] = covered[dim] * factors[place]
-        short = [dim for dim, size in enumerate(sizes) if xp.any_of(covered[dim] < size)]
-        for dim in short:
-            self._grow(factors, covered, sizes, dim)
-        for dim in short:
-            self._finish(factors, sizes, dim)
+        for dim, size in enumerate(sizes):
+            short = covered[dim] < size
+            if short.__class__ is not np.ndarray:
+                if short:
+                    self._grow(factors, covered[dim], sizes, dim)
+            elif len(rows := np.flatnonzero(short)):
+                few = {place: _rows_of(bound, rows) for place, bound in factors.items()}
+                self._grow(few, _rows_of(covered[dim], rows), [each[rows] for each in sizes], dim)
+                for place in [place for place in few if place[1] == dim]:
+                    every = factors.get(place)
+                    every = np.ones(len(size)) if every is None else every
+                    every[rows] = few[place]
+                    factors[place] = every
         return factors
 
     def _grow(
-        self, factors: dict[Place, Number], covered: list[Number], sizes: Sequence[Number], dim: int
+        self, factors: dict[Place, Number], covered: Number, sizes: Sequence[Number], dim: int
     ) -> None:
-        """Lengthens loops of a dimension until they cover it, or none can be longer."""
+        """Lengthens loops of a dimension until they cover it, or none can be longer; main memory's
+        take what is left.
+        """
+        size, tiles = sizes[dim], _Tiles(self, factors, sizes, dim)
         for place in self.growing[dim]:
-            if not xp.any_of(covered[dim] < sizes[dim]):
-                return
+            if not xp.any_of(covered < size):
+                break
             own = factors.get(place, 1.0)
-            wanted = xp.ceil(sizes[dim] / (covered[dim] / own))
-            most = xp.minimum(xp.minimum(wanted, self.most[place]), self._room(factors, sizes, place))
+            wanted = xp.ceil(size / (covered / own))
+            most = xp.minimum(wanted, tiles.longest(place, own))
             # The same number of turns outside, all nearly alike.
             turns = xp.ceil(wanted / xp.maximum(most, 1.0))
             longer = xp.maximum(own, xp.minimum(most, xp.ceil(wanted / turns)))
-            covered[dim] = covered[dim] / own * longer
+            covered = covered / own * longer
             factors[place] = longer
-
-    def _room(
-        self, factors: dict[Place, Number], sizes: Sequence[Number], place: Place
-    ) -> Number:
-        """How long a loop can be at most: instances of its axis, and tiles that fit."""
-        slot, dim = place
-        most: Number = self.arch.slots[slot].limit
-        if self.arch.slots[slot].is_spatial:
-            for other, bound in factors.items():
-                if other[0] == slot and other != place:
-                    most = xp.floor(most / bound)
-        own = factors.get(place, 1.0)
-        for at, room, kept in self.rooms:
-            if at <= slot:
-                whole = [self._tile(factors, at, d) for d in range(len(sizes))]
-                left, slope = self._filling(kept, room, whole, sizes, dim)
-                turns = xp.floor(left / xp.maximum(slope * (whole[dim] / own), 1.0))
-                most = xp.minimum(most, xp.where(left >= slope * sizes[dim], math.inf, turns))
-        return most
-
-    def _tile(self, factors: dict[Place, Number], slot: int, dim: int) -> Number:
-        """Extent of the tile at the top of a slot."""
-        found: Number = 1.0
-        for (at, d), bound in factors.items():
-            if d == dim and at >= slot:
-                found = found * bound
-        return found
-
-    def _filling(
-        self, kept: list[Tensor], room: float, whole: list[Number], sizes: Sequence[Number],
-        dim: int,
-    ) -> tuple[Number, Number]:  # fmt: skip
-        """Words of a memory that are left for what grows with the extent of a dimension, and by
-        how many words that grows for each step along it.
-        """
-        dims = self.einsum.dims
-        fixed: Number = 0.0
-        slope: Number = 0.0
-        for tensor in kept:
-            volume: Number = 1.0
-            per_step: Number = 0.0
-            for rank in tensor.ranks:
-                span: Number = 1.0
-                step = 0.0
-                for name, times in rank:
-                    if name == dims[dim]:
-                        step = float(times)
-                        span = span - step
-                    else:
-                        d = dims.index(name)
-                        span = span + times * (xp.minimum(whole[d], sizes[d]) - 1.0)
-                per_step = per_step * span + volume * step
-                volume = volume * span
-            fixed, slope = fixed + volume, slope + per_step
-        return room - fixed, slope
-
-    def _finish(self, factors: dict[Place, Number], sizes: Sequence[Number], dim: int) -> None:
-        """Cuts loops outside of longer ones; main memory's take what is left."""
-        covered: Number = 1.0
-        places = sorted((place for place in factors if place[1] == dim), reverse=True)
-        for place in places:
+            tiles.grow(place[0], longer / own)
+        # Loops outside of longer ones are cut.
+        covered = 1.0
+        for place in sorted((place for place in factors if place[1] == dim), reverse=True):
             if place[0]:
-                factors[place] = xp.minimum(factors[place], xp.ceil(sizes[dim] / covered))
+                factors[place] = xp.minimum(factors[place], xp.ceil(size / covered))
                 covered = covered * factors[place]
-        factors[0, dim] = xp.ceil(sizes[dim] / covered)
+        factors[0, dim] = xp.ceil(size / covered)
 
     def mappings(self, sizes: F64) -> MappingBatch:
         """The mapping for each of many sizes, (dims, rows)."""
@@ -218,3 +173,89 @@ class Template:
         for place in self.places:
             positions[place] = self.position(place)
         return MappingBatch(factors, positions, self.batch.keep)
+
+
+def _rows_of(values: Number, rows: NDArray[np.int64]) -> Number:
+    return values[rows] if values.__class__ is np.ndarray else values
+
+
+@final
+class _Tiles:
+    """Room for longer loops of one dimension, the others being as they are."""
+
+    def __init__(
+        self, template: Template, factors: Mapping[Place, Number], sizes: Sequence[Number], dim: int
+    ) -> None:
+        self.template, self.factors, self.sizes, self.dim = template, factors, sizes, dim
+        self.extents = {at: self._extent(at, dim) for at, _, _ in template.rooms}
+        """Of the tile at the top of each memory that can be full, along the dimension."""
+
+    def _extent(self, at: int, dim: int) -> Number:
+        found: Number = 1.0
+        for (slot, d), bound in self.factors.items():
+            if d == dim and slot >= at:
+                found = found * bound
+        return found
+
+    def grow(self, slot: int, times: Number) -> None:
+        """A loop of a slot is so many times as long."""
+        for at in self.extents:
+            if at <= slot:
+                self.extents[at] = self.extents[at] * times
+
+    @cached_property
+    def filling(self) -> list[tuple[int, Number, Number]]:
+        """Of each memory: its slot, the words that are left for what grows with the dimension, and
+        by how many words that grows for each step along it.
+        """
+        found = []
+        dims = self.template.einsum.dims
+        for at, room, kept in self.template.rooms:
+            whole = [
+                1.0 if d == self.dim else xp.minimum(self._extent(at, d), size)
+                for d, size in enumerate(self.sizes)
+            ]
+            fixed: Number = 0.0
+            slope: Number = 0.0
+            for tensor in kept:
+                volume: Number = 1.0
+                per_step: Number = 0.0
+                for rank in tensor.ranks:
+                    span, step = _span(rank, dims, whole, self.dim)
+                    per_step = per_step * span + volume * step
+                    volume = volume * span
+                fixed, slope = fixed + volume, slope + per_step
+            found.append((at, room - fixed, slope))
+        return found
+
+    def longest(self, place: Place, own: Number) -> Number:
+        """How long a loop can be at most: instances of its axis, rules, and tiles that fit."""
+        slot = self.template.arch.slots[place[0]]
+        most: Number = slot.limit
+        if slot.is_spatial:
+            for other, bound in self.factors.items():
+                if other[0] == place[0] and other != place:
+                    most = xp.floor(most / bound)
+        most = xp.minimum(most, self.template.most[place])
+        for at, left, slope in self.filling:
+            if at <= place[0]:
+                turns = xp.floor(left / xp.maximum(slope * (self.extents[at] / own), 1.0))
+                fits = xp.where(left >= slope * self.sizes[self.dim], math.inf, turns)
+                most = xp.minimum(most, fits)
+        return most
+
+
+def _span(
+    rank: Rank, dims: Sequence[str], whole: Sequence[Number], dim: int
+) -> tuple[Number, float]:
+    """Length of a window less what grows with a dimension, and by how much that grows."""
+    span: Number = 1.0
+    step = 0.0
+    for name, times in rank:
+        d = dims.index(name)
+        if d == dim:
+            step = float(times)
+            span = span - step
+        else:
+            span = span + times * (whole[d] - 1.0)
+    return span, step
