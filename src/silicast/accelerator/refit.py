@@ -29,6 +29,8 @@ Number = Any
 """A number, or an array of one for every row."""
 CHUNK = 2048
 """Sizes whose nearest mappings are looked for together: what is between stays in the cache."""
+FEW_ROWS = 12
+"""Up to so many sizes each is counted alone, in numbers, with the same result."""
 NEAREST = 2
 """Stored mappings that are tried for a size."""
 
@@ -249,26 +251,36 @@ def counted(
     if (asked := _ASKED.get()) is not None:
         asked.append(Asked(problem, compute, bits, np.array(sizes).reshape(len(sizes), -1)))
     if sizes[0].__class__ is not np.ndarray:
-        return _of_one(work, sizes, main_shares)
+        shares_of_main = () if main_shares is None else tuple(main_shares)
+        return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))
+    if len(sizes[0]) <= FEW_ROWS:
+        own = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
+        every = [_of_one(work, *each) for each in zip(_columns(sizes), own, strict=True)]
+        return Counted(work.layout, np.array(every).T)
     return _of_rows(work, np.stack(sizes), main_shares)
 
 
+def _columns(rows: Sequence[F64]) -> list[tuple[float, ...]]:
+    return list(zip(*(each.tolist() for each in rows), strict=True))
+
+
+@lru_cache(maxsize=16384)
 def _of_one(
-    work: Work, sizes: Sequence[float], main_shares: Sequence[float] | None
-) -> Counted:
-    """Costs of one size, in numbers."""
+    work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]
+) -> list[float]:
+    """Costs of one size, in numbers; main memory's shares are of each tensor, () = all."""
     best: list[float] = []
     least = math.inf
     for template in work.nearest_to(sizes):
         fitted = template.fitted(sizes)
         loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
-        nest = Nest(loops, template.batch.keep, work.shares, main_shares is not None)
-        inputs = [*sizes, *[fitted[place] for place in loops], *(main_shares or ())]
+        nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
+        inputs = [*sizes, *[fitted[place] for place in loops], *main_shares]
         values = work.formula(template, nest).of(inputs)
         merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
         if merit < least or not best:
             best, least = values, merit
-    return Counted(work.layout, best)
+    return best
 
 
 def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Counted:
