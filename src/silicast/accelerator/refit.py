@@ -181,17 +181,15 @@ class Work:
         return found
 
     def nearest(self, sizes: F64) -> I64:
-        """Stored mappings nearest to each size, (few, rows), ascending."""
+        """Stored mappings nearest to each size, (few, rows), the nearest first; of two that are as
+        near the one that is stored first.
+        """
         few = min(NEAREST, len(self.stored))
         found = np.empty((few, sizes.shape[1]), dtype=np.int64)
         for start in range(0, sizes.shape[1], CHUNK):
             rows = slice(start, start + CHUNK)
-            far = np.stack(self.far(list(sizes[:, rows])))
-            every = np.arange(far.shape[1])
-            for n in range(few):
-                found[n, rows] = np.argmin(far, axis=0)
-                far[found[n, rows], every] = np.inf
-        return np.sort(found, axis=0)
+            found[:, rows] = _least(np.stack(self.far(list(sizes[:, rows]))), few)
+        return found
 
     def nearest_to(self, sizes: Sequence[float]) -> list[Template]:
         """As :meth:`templates`, of one size, each once.
@@ -203,8 +201,7 @@ class Work:
             every, chosen = self.templates(np.array(sizes)[:, None])
             return [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
         far = self.far(sizes)
-        first = sorted(range(len(far)), key=far.__getitem__)[:NEAREST]
-        return [self.stored[n] for n in sorted(first)]
+        return [self.stored[n] for n in sorted(range(len(far)), key=far.__getitem__)[:NEAREST]]
 
     def templates(self, sizes: F64) -> tuple[list[Template], I64]:
         """Mappings to try, and which of them for each size, (few, rows); of two that are the same
@@ -288,16 +285,23 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Count
     templates, chosen = work.templates(sizes)
     few, rows = chosen.shape
     given = sizes if main_shares is None else np.concatenate([sizes, np.stack(main_shares)])
-    groups = _by_nest(work, templates, chosen.reshape(-1), sizes, main_shares is not None)
+    order = np.argsort(chosen.reshape(-1).astype(np.int16), kind="stable")
+    ends = np.searchsorted(chosen.reshape(-1)[order], np.arange(len(templates) + 1)).tolist()
+    groups: dict[Nest, list[tuple[Template, I64, F64, F64]]] = {}
+    for template, pair in zip(templates, itertools.pairwise(ends), strict=True):
+        if pair[0] < pair[1]:
+            at = order[slice(*pair)]
+            for part in _by_nest(work, template, given[:, at % rows], main_shares is not None):
+                nest, own, inputs, bounds = part
+                groups.setdefault(nest, []).append((template, at[own], inputs, bounds))
     every = np.empty((work.layout.size, few * rows))
     place = np.empty(few * rows, dtype=np.int64)
     start = 0
     for nest, parts in groups.items():
-        at = _together([each for _, each, _ in parts])
-        own = given[:, at % rows]
-        inputs = [*own[: len(sizes)], *_together([each for *_, each in parts]), *own[len(sizes) :]]
+        at, inputs, bounds = (_together([part[n] for part in parts]) for n in (1, 2, 3))
         end = start + len(at)
-        for result, value in enumerate(work.formula(parts[0][0], nest).of(inputs)):
+        values = [*inputs[: len(sizes)], *bounds, *inputs[len(sizes) :]]
+        for result, value in enumerate(work.formula(parts[0][0], nest).of(values)):
             every[result, start:end] = value
         place[at] = np.arange(start, end)
         start = end
@@ -310,44 +314,48 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Count
 
 
 def _by_nest(
-    work: Work, templates: Sequence[Template], flat: I64, sizes: F64, less_of_main: bool
-) -> dict[Nest, list[tuple[Template, I64, F64]]]:
-    """Rows whose mappings have the same loops.
+    work: Work, template: Template, given: F64, less_of_main: bool
+) -> Iterator[tuple[Nest, I64, F64, F64]]:
+    """Rows for which the loops of one template that turn are the same.
 
-    Returns:
-        for each nest the templates that come to it, with indices into ``flat`` and the bounds of
-        the nest's loops, (loops, indices).
+    Yields:
+        the nest, its rows, their sizes and shares, and the bounds of its loops, (loops, rows).
     """
-    order = np.argsort(flat, kind="stable")
-    ends = np.searchsorted(flat[order], np.arange(len(templates) + 1))
-    groups: dict[Nest, list[tuple[Template, I64, F64]]] = {}
-    for template, start, end in zip(templates, ends, ends[1:], strict=False):
-        if start == end:
-            continue
-        at = order[start:end]
-        fitted = template.fitted(list(sizes[:, at % sizes.shape[1]]))
-        places = [place for place in template.places if place in fitted]
-        bounds = np.stack([np.broadcast_to(fitted[place], at.shape) for place in places])
-        for turning, rows in _patterns(bounds > 1.0):
-            loops = tuple([places[n] for n in turning.tolist()])
-            nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
-            groups.setdefault(nest, []).append((template, at[rows], bounds[turning[:, None], rows]))
-    return groups
+    fitted = template.fitted(list(given[: len(work.problem.dims)]))
+    places = [place for place in template.places if place in fitted]
+    bounds = np.empty((len(places), given.shape[1]))
+    for n, place in enumerate(places):
+        bounds[n] = fitted[place]
+    for turning, rows in _patterns(bounds > 1.0):
+        loops = tuple([places[n] for n in turning.tolist()])
+        nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
+        yield nest, rows, given[:, rows], bounds[turning[:, None], rows]
 
 
 def _together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
+def _least(values: F64, few: int) -> I64:
+    """Which of the values are the least of each row, (few, rows), the least first."""
+    found = np.empty((few, values.shape[1]), dtype=np.int64)
+    rows = np.arange(values.shape[1])
+    for n in range(few):
+        found[n] = np.argmin(values, axis=0)
+        values[found[n], rows] = np.inf
+    return found
+
+
 def _patterns(turning: NDArray[np.bool_]) -> list[tuple[I64, I64]]:
     """Columns that are alike, (loops, rows): the loops that turn, and the rows of each pattern."""
-    if turning.shape[1] == 1:
-        return [(np.flatnonzero(turning[:, 0]), np.zeros(1, dtype=np.int64))]
-    packed = np.packbits(turning, axis=0)
-    wide = np.zeros((-(-len(packed) // 8) * 8, packed.shape[1]), dtype=np.uint8)
+    differ = turning[turning.any(axis=1) & ~turning.all(axis=1)]
+    if not len(differ):
+        return [(np.flatnonzero(turning[:, 0]), np.arange(turning.shape[1]))]
+    packed = np.packbits(differ, axis=0)
+    wide = np.zeros((len(packed) + len(packed) % 2, packed.shape[1]), dtype=np.uint8)
     wide[: len(packed)] = packed
-    keys = np.ascontiguousarray(wide.T).view(np.uint64)
-    order = np.lexsort(keys.T)
+    keys = np.ascontiguousarray(wide.T).view(np.uint16)
+    order = np.lexsort(keys.T) if keys.shape[1] > 1 else np.argsort(keys[:, 0], kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
     ends = [0, *starts.tolist(), len(order)]

@@ -2,7 +2,8 @@
 
 Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is
 left of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then
-by the longest in time where tiles still fit, else by those of main memory.
+by the longest in time where tiles still fit, else by those of main memory. Instances that a shorter
+dimension leaves without work take turns of loops inside of them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Template:
         return {place: float(found[place]) for place in turn}
 
     def position(self, place: Place) -> int:
-        """Of a loop among those of its slot: larger = further in. New loops stand outside."""
+        """Of a loop among those of its slot: larger = further in. Main memory's new loops stand
+        outside.
+        """
         slot, dim = place
         if self.batch.factors[slot, dim, 0] > 1.0:
             return len(self.einsum.dims) + int(self.batch.positions[slot, dim, 0])
@@ -66,27 +69,25 @@ class Template:
     def places(self) -> tuple[Place, ...]:
         """Loops that may turn for some sizes, outermost first."""
         main = [(0, dim) for dim in range(len(self.einsum.dims))]
-        every = {*self.bounds, *(place for row in self.growing for place in row), *main}
-        return tuple(sorted(every, key=lambda place: (place[0], self.position(place))))
+        return tuple(sorted({*self.bounds, *main}, key=lambda place: (place[0], self.position(place))))
 
     @cached_property
     def growing(self) -> list[list[Place]]:
         """Loops that take what a larger size leaves over, of each dimension in this order: those in
-        space; then the longest in time, further out where two are alike; then any other memory
-        on the chip, from main memory inwards. Those that a rule fixes are left out.
+        space; then the longest in time, further out where two are alike. Those of main memory, and
+        those that a rule fixes, are left out.
         """
         found: list[list[Place]] = []
         rules = self.rules.on(self.einsum)
         for dim, name in enumerate(self.einsum.dims):
-            own: list[tuple[int, float, int]] = []
-            for slot, place in enumerate(self.arch.slots):
-                bound = self.bounds.get((slot, dim), 1.0)
-                if slot and name not in rules.of(self.arch, slot).fixed:
-                    if place.is_spatial and bound > 1.0:
-                        own.append((0, 0.0, slot))
-                    elif not place.is_spatial:
-                        own.append((1 if bound > 1.0 else 2, -bound, slot))
-            found.append([(slot, dim) for _, _, slot in sorted(own)])
+            own = [
+                (0.0 if self.arch.slots[slot].is_spatial else -bound, slot)
+                for (slot, d), bound in self.bounds.items()
+                if slot and d == dim and name not in rules.of(self.arch, slot).fixed
+            ]
+            in_time = [(bound, slot) for bound, slot in own if bound < 0.0]
+            in_space = [(bound, slot) for bound, slot in own if bound == 0.0]
+            found.append([(slot, dim) for _, slot in [*sorted(in_space), *sorted(in_time)]])
         return found
 
     @cached_property
@@ -122,6 +123,8 @@ class Template:
             dim = place[1]
             factors[place] = xp.minimum(bound, xp.ceil(sizes[dim] / covered[dim]))
             covered[dim] = covered[dim] * factors[place]
+        for outer, inner in self.pairs:
+            self._spread(factors, sizes, outer, inner)
         for dim, size in enumerate(sizes):
             short = covered[dim] < size
             if short.__class__ is not np.ndarray:
@@ -136,6 +139,54 @@ class Template:
                     every[rows] = few[place]
                     factors[place] = every
         return factors
+
+    @cached_property
+    def pairs(self) -> list[tuple[Place, Place]]:
+        """Loops in space with those in time inside of them over the same dimension."""
+        slots = self.arch.slots
+        return [
+            (outer, inner)
+            for outer in self.bounds for inner in self.bounds
+            if outer[0] < inner[0] and outer[1] == inner[1]
+            and outer in self.most and inner in self.most
+            and slots[outer[0]].is_spatial and not slots[inner[0]].is_spatial
+        ]  # fmt: skip
+
+    def _spread(
+        self, factors: dict[Place, Number], sizes: Sequence[Number], outer: Place, inner: Place
+    ) -> None:
+        """Turns in time go to instances that a shorter dimension, or others, leave without work,
+        where both together stay within what was searched.
+        """
+        free: Number = min(self.arch.slots[outer[0]].limit, self.most[outer])
+        for other, bound in factors.items():
+            if other[0] == outer[0] and other != outer:
+                free = xp.floor(free / bound)
+        both = factors[outer] * factors[inner]
+        turns = xp.ceil(both / free)
+        wide = xp.ceil(both / turns)
+        better = (turns < factors[inner]) & (turns * wide <= self.bounds[outer] * self.bounds[inner])
+        if xp.any_of(better):
+            factors[inner] = xp.where(better, turns, factors[inner])
+            factors[outer] = xp.where(better, wide, factors[outer])
+            dim = outer[1]
+            covered = self._cut(factors, sizes[dim], dim)
+            if (0, dim) in factors:
+                factors[0, dim] = xp.minimum(factors[0, dim], xp.ceil(sizes[dim] / covered))
+
+    @staticmethod
+    def _cut(factors: dict[Place, Number], size: Number, dim: int) -> Number:
+        """Cuts loops over a dimension that are longer than what those inside leave.
+
+        Returns:
+            what all but main memory's cover.
+        """
+        covered: Number = 1.0
+        for place in sorted((place for place in factors if place[1] == dim), reverse=True):
+            if place[0]:
+                factors[place] = xp.minimum(factors[place], xp.ceil(size / covered))
+                covered = covered * factors[place]
+        return covered
 
     def _grow(
         self, factors: dict[Place, Number], covered: Number, sizes: Sequence[Number], dim: int
@@ -156,12 +207,7 @@ class Template:
             covered = covered / own * longer
             factors[place] = longer
             tiles.grow(place[0], longer / own)
-        # Loops outside of longer ones are cut.
-        covered = 1.0
-        for place in sorted((place for place in factors if place[1] == dim), reverse=True):
-            if place[0]:
-                factors[place] = xp.minimum(factors[place], xp.ceil(size / covered))
-                covered = covered * factors[place]
+        covered = self._cut(factors, size, dim)
         factors[0, dim] = xp.ceil(size / covered)
 
     def mappings(self, sizes: F64) -> MappingBatch:
