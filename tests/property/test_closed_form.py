@@ -45,7 +45,9 @@ def design(rng: np.random.Generator) -> Architecture:
         systolic = str(rng.choice(["", "Weights", "Outputs"]))
         return FanOut(name, mesh, yes(), yes(), systolic, hop_pj=float(rng.random()))
 
-    nodes = [memory("dram", None), fan("cores", (2,)), memory("buffer", None)]
+    nodes: list[Memory | FanOut] = [
+        memory("dram", None), fan("cores", (2,)), memory("buffer", None)
+    ]  # fmt: skip
     nodes += [fan("array", (4, 4)), memory("weights", ("Weights",))]
     if yes():
         nodes += [fan("lanes", (3,)), memory("sums", ("Outputs",))]

@@ -1,20 +1,19 @@
 """Costs of mappings with the same loops, as a formula of their bounds and the problem's sizes.
 
-Which loops turn, and in which order, decides what stays where, what is shared and what is summed on
-the way: with that given, all counts of :mod:`.accounting` and costs of :mod:`.cost` are arithmetic of
-bounds and sizes. docs/explanation/accelerator-accounting.md derives the counts;
+Which loops turn, and in which order, decides what stays where, what is shared and what is summed
+on the way: with that given, all counts of :mod:`.accounting` and costs of :mod:`.cost` are
+arithmetic of bounds and sizes. docs/explanation/accelerator-accounting.md derives the counts;
 `tests/property/test_closed_form.py` holds both equal.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, final
+from typing import final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory, Port
+from silicast.accelerator.architecture import Action, Architecture, FanOut, Memory, Port
 from silicast.accelerator.einsum import Einsum, Rank, Tensor
 from silicast.accelerator.formula import Compiled, Formula, Value
 from silicast.accelerator.mapping import Keep
@@ -97,6 +96,10 @@ def _product(terms: Sequence[Term]) -> Term:
     return found
 
 
+def _zeros(memories: int, tensors: int) -> list[list[Term]]:
+    return [[0.0] * tensors for _ in range(memories)]
+
+
 @final
 @dataclass
 class _Moves:
@@ -116,9 +119,7 @@ class _Counts:
         self.einsum, self.arch, self.nest = einsum, arch, nest
         self.formula = Formula()
         self.sizes: list[Term] = [self.formula.input() for _ in einsum.dims]
-        self.factors: dict[Place, Term] = {
-            place: self.formula.input() for place in nest.loops
-        }
+        self.factors: dict[Place, Term] = {place: self.formula.input() for place in nest.loops}
         self.main_shares: list[Term] = [
             self.formula.input() for _ in einsum.tensors if nest.less_of_main
         ]
@@ -332,7 +333,8 @@ class _Counts:
     def moves(self) -> _Moves:
         """Reads, fills and updates."""
         shape = len(self.arch.memories), len(self.einsum.tensors)
-        found = _Moves(*([[0.0] * shape[1] for _ in range(shape[0])] for _ in range(4)))
+        reads, fills, updates, distinct = (_zeros(*shape) for _ in range(4))
+        found = _Moves(reads, fills, updates, distinct)
         places = self.arch.memory_slots
         for t, tensor in enumerate(self.einsum.tensors):
             kept = self.kept[t]
@@ -343,9 +345,7 @@ class _Counts:
                 below = self.end if child < 0 else places[child]
                 self._pass_on(found, t, level, below)
                 if tensor.is_output:
-                    found.reads[level][t] = (
-                        found.updates[level][t] - found.distinct[level][t]
-                    )
+                    found.reads[level][t] = found.updates[level][t] - found.distinct[level][t]
                 if child >= 0:
                     found.fills[child][t] = self.moved(tensor, below) - found.distinct[child][t]
         return found
@@ -365,7 +365,7 @@ class _Counts:
             found.hops[node_index, t] = words
 
 
-_FIELDS: tuple[tuple[Literal["read", "fill", "update"], str], ...] = (
+_FIELDS: tuple[tuple[Action, str], ...] = (
     ("read", "reads"), ("fill", "fills"), ("update", "updates"),
 )  # fmt: skip
 
@@ -399,7 +399,7 @@ class _Costs:
         """Words of each tensor that one instance moves."""
         return [each / self.used[level] for each in getattr(self.moves, name)[level]]
 
-    def through(self, level: int, port: Port, actions: Sequence[str]) -> Term:
+    def through(self, level: int, port: Port, actions: Sequence[Action]) -> Term:
         """Cycles of a port for some of its actions."""
         total: Term = 0.0
         for t, name in enumerate(self.einsum.names):

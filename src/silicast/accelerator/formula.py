@@ -20,7 +20,6 @@ from silicast.core.numerics import F64
 
 Number = Any
 """A number, or an array of one for every row."""
-Term = "Value | float"
 
 
 def _of_one(name: str, do: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -209,9 +208,7 @@ class Compiled:
         return [kept[place] for place in self.results]
 
 
-def _with_places(
-    formula: Formula, kept: list[int], results: Sequence[Value | float]
-) -> Compiled:
+def _with_places(formula: Formula, kept: list[int], results: Sequence[Value | float]) -> Compiled:
     constants: dict[float, int] = {}
 
     def constant(x: float) -> int:
@@ -231,13 +228,12 @@ def _with_places(
     place = {index: index for index in range(formula.inputs)}
     free: list[int] = []
     places = formula.inputs + len(constants)
-    steps = []
+    steps: list[tuple[str, int, int, int]] = []
     for n, index in enumerate(kept):
         name, *arguments = formula.steps[index]
         taken = [constant(x) if isinstance(x, float) else place[x] for x in arguments]
-        for x in {x for x in arguments if isinstance(x, int)}:
-            if x >= formula.inputs and last[x] == n and x not in ends:
-                free.append(place[x])
+        done = {x for x in arguments if isinstance(x, int) and last[x] == n} - ends
+        free += sorted(place[x] for x in done if x >= formula.inputs)
         if free:
             place[index] = free.pop()
         else:
@@ -245,8 +241,8 @@ def _with_places(
         steps.append((name, place[index], taken[0], taken[1]))
     return Compiled(
         constants=tuple(constants), places=places,
-        numbers=tuple((_NUMBERS[name], *rest) for name, *rest in steps),
-        arrays=tuple((_ARRAYS[name], *rest) for name, *rest in steps),
+        numbers=tuple((_NUMBERS[name], to, a, b) for name, to, a, b in steps),
+        arrays=tuple((_ARRAYS[name], to, a, b) for name, to, a, b in steps),
         results=tuple(
             place[x.index] if isinstance(x, Value) else constant(float(x)) for x in results
         ),

@@ -76,7 +76,7 @@ class Counted:
     """
 
     layout: Layout
-    values: Sequence[Number]
+    values: Sequence[Number] | F64
 
     @property
     def cycles(self) -> Number:
@@ -99,12 +99,12 @@ class Counted:
         return dict(zip(self.layout.ports, self.values[Layout.PORTS :], strict=False))
 
     @property
-    def level_words(self) -> Sequence[Number]:
+    def level_words(self) -> Sequence[Number] | F64:
         """Words through each memory."""
         return self.values[self.layout.levels : self.layout.main]
 
     @property
-    def main_words(self) -> Sequence[Number]:
+    def main_words(self) -> Sequence[Number] | F64:
         """Words that leave and reach main memory, of each tensor."""
         return self.values[self.layout.main :]
 
@@ -230,8 +230,8 @@ def work_of(
 
 
 def counted(
-    chip: Chip, problem: Problem, sizes: Sequence[Number], compute: str, bits: float,
-    shares: tuple[float, ...] = (), main_shares: Sequence[Number] | None = None,
+    chip: Chip, problem: Problem, sizes: Sequence[Number] | F64, compute: str, bits: float,
+    shares: tuple[float, ...] = (), main_shares: Sequence[Number] | F64 | None = None,
 ) -> Counted:  # fmt: skip
     """Costs of every size.
 
@@ -254,17 +254,15 @@ def counted(
         own = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
         every = [_of_one(work, *each) for each in zip(_columns(sizes), own, strict=True)]
         return Counted(work.layout, np.array(every).T)
-    return _of_rows(work, np.stack(sizes), main_shares)
+    return _of_rows(work, np.stack(list(sizes)), main_shares)
 
 
-def _columns(rows: Sequence[F64]) -> list[tuple[float, ...]]:
+def _columns(rows: Sequence[F64] | F64) -> list[tuple[float, ...]]:
     return list(zip(*(each.tolist() for each in rows), strict=True))
 
 
 @lru_cache(maxsize=16384)
-def _of_one(
-    work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]
-) -> list[float]:
+def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]) -> list[float]:
     """Costs of one size, in numbers; main memory's shares are of each tensor, () = all."""
     best: list[float] = []
     least = math.inf
@@ -280,11 +278,11 @@ def _of_one(
     return best
 
 
-def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Counted:
+def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:
     """Costs of many sizes, (dims, rows)."""
     templates, chosen = work.templates(sizes)
     few, rows = chosen.shape
-    given = sizes if main_shares is None else np.concatenate([sizes, np.stack(main_shares)])
+    given = sizes if main_shares is None else np.concatenate([sizes, np.stack(list(main_shares))])
     order = np.argsort(chosen.reshape(-1).astype(np.int16), kind="stable")
     ends = np.searchsorted(chosen.reshape(-1)[order], np.arange(len(templates) + 1)).tolist()
     groups: dict[Nest, list[tuple[Template, I64, F64, F64]]] = {}
@@ -298,7 +296,9 @@ def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | None) -> Count
     place = np.empty(few * rows, dtype=np.int64)
     start = 0
     for nest, parts in groups.items():
-        at, inputs, bounds = (_together([part[n] for part in parts]) for n in (1, 2, 3))
+        at = _together([rows for _, rows, _, _ in parts])
+        inputs = _together([own for _, _, own, _ in parts])
+        bounds = _together([own for *_, own in parts])
         end = start + len(at)
         values = [*inputs[: len(sizes)], *bounds, *inputs[len(sizes) :]]
         for result, value in enumerate(work.formula(parts[0][0], nest).of(values)):

@@ -69,7 +69,8 @@ class Template:
     def places(self) -> tuple[Place, ...]:
         """Loops that may turn for some sizes, outermost first."""
         main = [(0, dim) for dim in range(len(self.einsum.dims))]
-        return tuple(sorted({*self.bounds, *main}, key=lambda place: (place[0], self.position(place))))
+        every = {*self.bounds, *main}
+        return tuple(sorted(every, key=lambda place: (place[0], self.position(place))))
 
     @cached_property
     def growing(self) -> list[list[Place]]:
@@ -93,10 +94,10 @@ class Template:
     @cached_property
     def most(self) -> dict[Place, float]:
         """Longest loops that rules allow."""
-        rules = self.rules.on(self.einsum)
+        rules, dims = self.rules.on(self.einsum), self.einsum.dims
         return {
-            place: float(rules.of(self.arch, place[0]).most.get(self.einsum.dims[place[1]], math.inf))
-            for row in self.growing for place in row
+            (slot, dim): float(rules.of(self.arch, slot).most.get(dims[dim], math.inf))
+            for row in self.growing for slot, dim in row
         }  # fmt: skip
 
     @cached_property
@@ -165,7 +166,8 @@ class Template:
         both = factors[outer] * factors[inner]
         turns = xp.ceil(both / free)
         wide = xp.ceil(both / turns)
-        better = (turns < factors[inner]) & (turns * wide <= self.bounds[outer] * self.bounds[inner])
+        searched = self.bounds[outer] * self.bounds[inner]
+        better = (turns < factors[inner]) & (turns * wide <= searched)
         if xp.any_of(better):
             factors[inner] = xp.where(better, turns, factors[inner])
             factors[outer] = xp.where(better, wide, factors[outer])

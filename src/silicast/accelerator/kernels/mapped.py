@@ -173,7 +173,7 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
     chip = chip_of(device)
     arch = chip.in_format(fmt.compute, fmt.bits)
     first = arch.memories[0].name
-    main = xp.full_like(found.cycles, 0.0)
+    main = none = xp.full_like(found.cycles, 0.0)
     others = found.unit_cycles
     for (level, _), cycles in found.port_cycles.items():
         if level == first:
@@ -190,7 +190,7 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
             memory.name: words * bytes_
             for memory, words in zip(arch.memories, found.level_words, strict=True)
         },
-        main_bytes=sum(found.main_words) * bytes_, joules=found.energy_pj * PICO,
+        main_bytes=sum(found.main_words, none) * bytes_, joules=found.energy_pj * PICO,
     )  # fmt: skip
 
 
