@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -18,6 +19,7 @@ from silicast.accelerator.einsum import Einsum, Tensor
 from silicast.accelerator.mapping import Keep
 from silicast.accelerator.orders import Order, worthwhile_orders
 from silicast.core.numerics import F64, I64
+from silicast.core.remembered import remembered
 
 
 @final
@@ -45,7 +47,7 @@ class Facts:
         self.rules = [rules.of(architecture, slot) for slot in range(len(self.slots))]
         self.extents = np.array([float(size) for size in einsum.bounds.values()])[:, None]
         self.points = float(einsum.points)
-        self.tensors = einsum.tensors
+        self.tensors = tuple(_without_ones(tensor, einsum) for tensor in einsum.tensors)
         self.moves = [
             np.array([dim in tensor.dims for dim in einsum.dims])[:, None]
             for tensor in self.tensors
@@ -64,11 +66,21 @@ class Facts:
         self.least_units = rules.least_utilisation * architecture.units
 
     def parent_slot(self, t: int, slot: int) -> int:
-        """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included."""
+        """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included.
+
+        -1 outside of the memory that it starts in, where nothing of it moves.
+        """
         return max(
-            self.arch.memory_slots[level] for level in self.kept[t]
-            if self.arch.memory_slots[level] <= slot
+            (
+                self.arch.memory_slots[level] for level in self.kept[t]
+                if self.arch.memory_slots[level] <= slot
+            ),
+            default=-1,
         )  # fmt: skip
+
+    def home_slot(self, t: int) -> int:
+        """Slot of the memory that tensor ``t`` starts and ends in."""
+        return self.arch.memory_slots[self.kept[t][0]]
 
     def child_slot(self, t: int, slot: int) -> int:
         """Slot of the next memory inside ``slot`` that keeps tensor ``t``, or the end."""
@@ -78,7 +90,7 @@ class Facts:
         ]  # fmt: skip
         return min(inside, default=len(self.slots))
 
-    @cache  # noqa: B019 - one search object lives as long as its answer is looked for
+    @remembered
     def moved_windows(self, t: int) -> frozenset[int]:
         """Dimensions of a tensor's windows."""
         return frozenset(self.index[dim] for rank in self.tensors[t].windows for dim, _ in rank)
@@ -97,7 +109,7 @@ class Facts:
                 found.append([False] * len(self.tensors))
         return found
 
-    @cache  # noqa: B019
+    @remembered
     def limit(self, slot: int) -> float:
         """Most instances that loops over divisors can use of an axis, under its rule."""
         used = {1}
@@ -113,7 +125,7 @@ class Facts:
             }  # fmt: skip
         return float(max(used))
 
-    @cache  # noqa: B019 - one search object lives as long as its answer is looked for
+    @remembered
     def room(self, slot: int, t: int) -> float:
         """Most by which fan-outs outside ``slot`` can still divide what passes to the parent."""
         if slot == 0:
@@ -124,21 +136,25 @@ class Facts:
             if self.slots[s].is_spatial and self.sharing[s][t]
         )  # fmt: skip
 
-    @cache  # noqa: B019
+    @remembered
     def outside(self, slot: int) -> float:
         """Instances that all fan-outs outside ``slot`` can use."""
         return math.prod(self.limit(s) for s in range(slot) if self.slots[s].is_spatial)
 
-    @cache  # noqa: B019
+    @remembered
     def fill_pj(self, t: int, slot: int) -> float:
         """Energy of a word that comes into the child; none at the compute units."""
         child = self.child_slot(t, slot)
-        return 0.0 if child == len(self.slots) else self.word_pj(child, "fill_pj", t)
+        if child == len(self.slots) or child == self.home_slot(t):
+            return 0.0
+        return self.word_pj(child, "fill_pj", t)
 
-    @cache  # noqa: B019
+    @remembered
     def pass_pj(self, t: int, slot: int) -> float:
         """Energy of a word that crosses the parent's edge downwards, or for outputs upwards."""
         parent = self.parent_slot(t, slot)
+        if parent < 0:
+            return 0.0
         if self.tensors[t].is_output:
             return self.word_pj(parent, "update_pj", t) + self.word_pj(parent, "read_pj", t)
         return self.word_pj(parent, "read_pj", t)
@@ -152,7 +168,7 @@ class Facts:
         energy = getattr(memory, action)
         return (0.0 if energy is None else float(energy)) / memory.block_words / memory.cluster
 
-    @cache  # noqa: B019
+    @remembered
     def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
         """How much :meth:`fill_pj` and :meth:`pass_pj` may be too low, for clusters."""
         child, parent = self.child_slot(t, slot), self.parent_slot(t, slot)
@@ -172,7 +188,7 @@ class Facts:
             * self.arch.memories[self.level_at[slot]].cluster
         )
 
-    @cache  # noqa: B019
+    @remembered
     def orders(self, slot: int) -> tuple[Order, ...]:
         """Orders of a memory's loops that are tried."""
         rule = self.rules[slot]
@@ -181,7 +197,7 @@ class Facts:
         turning = tuple(d for d in dims if rule.fixed.get(d, 2) != 1 and self.einsum.bounds[d] > 1)
         return worthwhile_orders(self.einsum, turning)
 
-    @cache  # noqa: B019
+    @remembered
     def choices(self, slot: int, d: int, left: int) -> I64:
         """Loop bounds of a dimension, of which ``left`` is not split yet."""
         dim = self.einsum.dims[d]
@@ -277,3 +293,20 @@ class Facts:
         for memory, count in zip(self.arch.memories, self.arch.instances, strict=True):
             total += (memory.leak_pj_per_cycle or 0.0) * count
         return total
+
+
+def _without_ones(tensor: Tensor, einsum: Einsum) -> Tensor:
+    """A tensor without dimensions of size one, which would make windows of what is none.
+
+    >>> from silicast.accelerator.einsum import conv2d
+    >>> pointwise = conv2d(c=8, m=8, p=4, q=4, r=1, s=1)
+    >>> len(pointwise.tensor("Inputs").windows)
+    2
+    >>> len(_without_ones(pointwise.tensor("Inputs"), pointwise).windows)
+    0
+    """
+    ranks = tuple(
+        tuple(term for term in rank if einsum.bounds[term[0]] > 1) or rank[:1]
+        for rank in tensor.ranks
+    )
+    return replace(tensor, ranks=ranks)

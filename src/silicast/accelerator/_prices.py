@@ -9,19 +9,20 @@ far grow (multiplicative weights; Arora, Hazan, Kale 2012).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from silicast.accelerator.architecture import Action, Architecture, FanOut, Memory, Port
-from silicast.accelerator.cost import Cost
+from silicast.accelerator.cost import Cost, march_cycles
 from silicast.accelerator.einsum import Einsum
 from silicast.core.numerics import F64
 
 STEP = 4.0
-"""How much more what is busiest weighs in the next round, e-fold."""
+"""How much more what is busiest weighs in the next round, e-fold, to begin with."""
 
 
 @final
@@ -49,9 +50,13 @@ class Prices:
 class Busy:
     """What can be busiest on a design: the units, and every port."""
 
-    def __init__(self, einsum: Einsum, architecture: Architecture) -> None:
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, limits: Sequence[float]
+    ) -> None:  # fmt: skip
+        """``limits`` are the instances that loops can use at most, of each slot's axis."""
         self.einsum = einsum
         self.arch = architecture
+        self.limits = limits
         self.ports: list[tuple[int, Port]] = [
             (level, port)
             for level, memory in enumerate(architecture.memories) for port in memory.ports
@@ -70,13 +75,13 @@ class Busy:
             float(found.port_cycles[self.arch.memories[level].name, port.name][0])
             for level, port in self.ports
         ]
-        work = float(found.traffic.steps[0]) / self.arch.compute.per_cycle * self.arch.overhead
-        whole = float(found.cycles[0] - np.ceil(found.exposed_cycles[0]))
-        return np.array([whole if whole > max(ports, default=0.0) + 1 else work, *ports])
+        marches = march_cycles(self.einsum, self.arch, found.traffic)
+        work = found.traffic.steps / self.arch.compute.per_cycle + marches
+        return np.array([float(work[0]) * self.arch.overhead, *ports])
 
-    def reweighted(self, weights: F64, cycles: F64) -> F64:
-        """Weights of the next round, after a mapping that takes ``cycles``."""
-        grown = weights * np.exp(STEP * cycles / cycles.max())
+    def reweighted(self, weights: F64, cycles: F64, step: float) -> F64:
+        """Weights of the next round, after the cheapest mapping takes ``cycles``."""
+        grown = weights * np.exp(step * cycles / cycles.max())
         result: F64 = grown / grown.sum()
         return result
 
@@ -108,7 +113,11 @@ class Busy:
                     continue
                 if memory.must_keep(node.systolic) and memory.usable_words < np.inf:
                     lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
-                    held = memory.usable_words * self.arch.instances[level]
+                    slot = self.arch.memory_slots[level]
+                    used = math.prod(
+                        self.limits[s] for s in range(slot) if self.arch.slots[s].is_spatial
+                    )
+                    held = memory.usable_words * used
                     yield level, "fill", node.systolic, lag / held
                 break
 

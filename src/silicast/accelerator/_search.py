@@ -41,11 +41,13 @@ class Found:
         batch: the best mapping, or None: none fits, or none can beat what was known.
         value: its objective.
         bound: no mapping of this pattern is below it, unless the one known before is.
+        cheapest: where prices stand for the objective, the mapping whose sum of them is least.
     """
 
     batch: MappingBatch | None
     value: float
     bound: float
+    cheapest: MappingBatch | None = None
 
 
 @final
@@ -211,7 +213,8 @@ class Search:
             waiting[t] += np.where(open_[t], edge, 0.0)
             if tensor.is_output:
                 saved = self.facts.credit_pj(slot, "read_pj")
-                saved += self.facts.credit_pj(slot, "fill_pj") if slot else 0.0
+                if slot != self.facts.home_slot(t):
+                    saved += self.facts.credit_pj(slot, "fill_pj")
                 credit = credit + self.facts.sizes[t] * saved
                 if memory.cluster > 1:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
@@ -300,7 +303,8 @@ class Search:
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
         batch, value, rest = self._counted(history, order, values)
-        return Found(batch, value, min(dropped, value, rest, known))
+        cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
+        return Found(batch, value, min(dropped, value, rest, known), cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64
