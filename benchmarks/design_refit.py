@@ -4,10 +4,10 @@
 
 Sizes are random: products as language models have them, of 1 to 8,192 rows, and convolutions. Each
 is searched with the effort of `silicast design compile`, as it is and rounded up to multiples of
-numbers (all dimensions of :data:`MULTIPLES`, or one of :data:`ALONE`), counted at the very size: the
-best of these is the baseline. It is re-factored from the grid that a design without stored mappings uses,
-and from a design compiled for other numbers of tokens. A ratio is energy times time, or time, over
-that of the baseline.
+numbers (all dimensions of :data:`MULTIPLES`, or one of :data:`ALONE`), counted at the very size:
+the best of these is the baseline. It is re-factored from the grid that a design without stored
+mappings uses, and from a design compiled for other numbers of tokens. A ratio is energy times time,
+or time, over that of the baseline.
 """
 
 from __future__ import annotations
