@@ -239,8 +239,8 @@ class Tiles:
                     here = here * self.lattice.left[d]
                 most = most * np.minimum(self.facts.limit(s), here)
         pj = self.facts.cycle_pj / self.facts.arch.compute.per_cycle * self.facts.points / inside
-        priced: F64 = pj / np.minimum(most, self.turns())
-        return priced
+        least: F64 = pj / np.minimum(most, self.turns())
+        return least
 
     @remembered
     def whole_time(self, slot: int) -> F64:
