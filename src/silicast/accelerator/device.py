@@ -97,6 +97,12 @@ def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "re
     return min(able, default=math.inf)
 
 
+def main_bytes_per_s(arch: Architecture) -> float:
+    """What main memory's ports carry together."""
+    first = arch.memories[0]
+    return main_words_per_cycle(arch) * first.word_bits / 8.0 * arch.clock_hz
+
+
 def _check_units(content: ArchitectureFile, file: str) -> None:
     for name, table in content.compute.formats.items():
         if name not in BITS:
@@ -159,7 +165,9 @@ def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
         words = math.inf if memory.capacity_words is None else memory.capacity_words * copies
         capacity = words * memory.word_bits / 8.0
         if level == 0:
-            wide = main_words_per_cycle(arch) * copies * memory.word_bits / 8.0 * arch.clock_hz
+            wide = main_bytes_per_s(arch)
+            if system.memory_gb_per_s is not None:  # ports may say what of it is reached
+                wide = max(wide, system.memory_gb_per_s * PER_S_AND_GB)
             given = system.memory_gb
             found[MAIN] = MemoryLevel(
                 MAIN, "device", _main_bytes(capacity, given, memory, file), wide,

@@ -19,6 +19,8 @@ from silicast.accelerator.cost import Cost
 from silicast.accelerator.sparse_vector import SparseUnits
 from silicast.accelerator.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
+from silicast.validation.scorecard.gpu_nests import LLMCOMPASS, score_gpu_nests
+from silicast.validation.scorecard.memory_arrays import score_memory_arrays
 from silicast.validation.scorecard.suite import Scored, Suite
 
 TIMELOOP = "accel/timeloop"
@@ -50,11 +52,12 @@ EIE_LAYERS: Mapping[str, tuple[int, int, float, float]] = {
 
 
 def score(data: Path, limit: int | None = None) -> Iterator[Scored]:
-    """All metrics; the tables are small, a limit changes nothing."""
-    del limit
+    """All metrics; a limit takes fewer rows of the GPUs, all other tables are small."""
     yield _energies(data)
     yield from _eyeriss(data)
     yield from _eie(data)
+    yield from score_gpu_nests(data, limit)
+    yield from score_memory_arrays(data)
 
 
 def least_squares_wait(measured: F64, busy: F64, words: F64) -> float:
@@ -201,7 +204,7 @@ SUITES = (
     Suite(
         "accelerator",
         (
-            TOOLS, EYERISS, EIE,
+            TOOLS, EYERISS, EIE, LLMCOMPASS,
             *(f"{TIMELOOP}/{name}/{file}" for name in DENSE
               for file in ("parsed-processed-input.yaml", "ERT.yaml", "map.yaml")),
         ),

@@ -1,0 +1,101 @@
+"""GPUs that are described as loop nests, beside what LLMCompass measured of them.
+
+Its kernels are called from Python one by one. What such a call takes without work was measured by
+its authors apart, and is added; nothing comes from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import implementation_for
+from silicast.learning.dispatch import times
+from silicast.validation.scorecard.kernel_suite import US
+from silicast.validation.scorecard.suite import Scored
+from silicast.validation.scorecard.tables import csv_records
+from silicast.workload.op import Op, Variant
+
+LLMCOMPASS = "kernels/llmcompass_real_hardware.csv"
+CALL_US: Mapping[str, Mapping[str, float]] = {
+    "A100": {"matmul": 21.0, "softmax": 12.0, "layernorm": 45.0, "gelu": 45.0},
+    "MI210": {"matmul": 34.0, "softmax": 22.0, "layernorm": 28.0, "gelu": 21.0},
+}
+"""An empty call of each operation: the table of overheads in LLMCompass' code (Zhang et al., ISCA
+2024), recalled."""
+NESTS = {"A100": "a100-nest", "MI210": "mi210-nest"}
+_FP16 = Variant("fp16")
+_GELU = Variant("fp16", flags=(("gelu", True),))
+
+
+def score_gpu_nests(data: Path, limit: int | None = None) -> Iterator[Scored]:
+    """Microseconds of products, softmax, layernorm and GELU of A100 and MI210."""
+    found: dict[tuple[str, str], list[tuple[Op, float]]] = {}
+    for row in csv_records(data / LLMCOMPASS):
+        family, _, device = row["file"].partition("_")
+        if device in NESTS and family in CALL_US[device]:
+            found.setdefault((family, device), []).append(_measured(family, row["row_csv"]))
+    yield Scored.joined(
+        "gpu_nest_us",
+        [_part(family, device, _some(rows, limit)) for (family, device), rows in found.items()],
+    )
+
+
+def _some(rows: list[tuple[Op, float]], limit: int | None) -> list[tuple[Op, float]]:
+    return rows if limit is None else rows[:: max(1, 8 * len(rows) // max(limit, 1))]
+
+
+def _measured(family: str, text: str) -> tuple[Op, float]:
+    """A row as an op and its microseconds; all but products state billions of elements a second."""
+    words = [word.strip() for word in text.split(",")]
+    if family == "matmul":
+        m, n, k = (int(word) for word in words[:3])
+        return Op.make("gemm", _FP16, m=m, n=n, k=k, batch=1), float(words[3][:-2]) * 1e3
+    sizes = [int(word) for word in words[:-1]]
+    us = float(np.prod(sizes)) / float(words[-1]) / 1e3
+    if family == "gelu":
+        return Op.make("elementwise", _GELU, elements=sizes[0], inputs=1), us
+    rows, width = sizes
+    if family == "softmax":
+        return Op.make("softmax", _FP16, rows=rows, cols=width), us
+    return Op.make("layernorm", _FP16, tokens=rows, hidden=width), us
+
+
+def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> Scored:
+    ops, call = [op for op, _ in rows], CALL_US[device][family]
+    nest = times(ops, find_device(NESTS[device]))
+    board = times(ops, find_device(device))
+    return Scored(
+        "gpu_nest_us", measured=np.array([us for _, us in rows]),
+        estimate=call + US * np.array([each.estimate_s for each in nest]),
+        p05=call + US * np.array([each.p05_s for each in nest]),
+        p95=call + US * np.array([each.p95_s for each in nest]),
+        baselines={
+            "roofline and the call": call + US * _roofline(ops, find_device(device)),
+            "the catalog's GPU model and the call":
+                call + US * np.array([each.estimate_s for each in board]),
+        },
+        groups={
+            "device": np.full(len(rows), device), "family": np.full(len(rows), family),
+            "both": np.full(len(rows), f"{device} {family}"),
+        },
+    )  # fmt: skip
+
+
+def _roofline(ops: list[Op], device: Device) -> F64:
+    """Products at the matrix peak, compulsory bytes at the memory's, whichever is longer."""
+    found = []
+    for op in ops:
+        model = implementation_for(op.family, "simt")
+        assert model is not None
+        seconds = model.compulsory_bytes(op) / device.dram.bandwidth_bytes_per_s
+        if op.family == "gemm":
+            peak = device.peak_per_s(device.matrix_pipe("fp16"), "fp16")
+            seconds = max(seconds, model.flops(op) / peak)
+        found.append(seconds)
+    return np.array(found)
