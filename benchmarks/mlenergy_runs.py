@@ -64,7 +64,7 @@ def main(out: str | None = None) -> None:
     found: dict[str, Any] = {}
     for task in ("chat", "code"):
         train, test = (
-            [row for row in runs(data, split) if row["task"].endswith(task)]  # type: ignore[arg-type]
+            [row for row in runs(data, split) if row["task"].endswith(task)]
             for split in ("train", "test")
         )
         known = requests_over_c(train)
