@@ -14,7 +14,6 @@ from silicast.accelerator.kernels.mapped import (
     MappedKernel,
     analysed,
     format_of,
-    joined,
     load_of,
     products,
 )
@@ -84,7 +83,7 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
     rest = np.flatnonzero(~even)
     if len(rest):
         parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), weights=False)))
-    return joined(parts)
+    return Counted.joined(parts)
 
 
 def _rows(shape: Shape, rows: I64) -> Shape:

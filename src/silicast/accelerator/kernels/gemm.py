@@ -31,6 +31,7 @@ class NestGemm(MappedKernel):
     family: ClassVar[str] = "gemm"
     group: ClassVar[str] = GROUP
     dims = _ON_GPUS.dims
+    takes_numbers: ClassVar[bool] = True
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""
