@@ -64,6 +64,8 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         log_sd: of the time of the best configuration, devices seen and layers not.
         device_log_sd: the same on a device that was not swept.
         device_shared: of such an error's log, what all configurations of a product share.
+        group_sd: of such an error's log, what kernels that the same resource bounds do not share.
+        usual_gain: mean log of the time of a campaign's default over the best.
         scores: figures of rows that were held out.
     """
 
@@ -79,6 +81,8 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_sd: float
     device_log_sd: float
     device_shared: float = 0.0
+    group_sd: float = 0.07
+    usual_gain: float = 0.11
     sha256: str = ""
     scores: dict[str, float] = {}
     provenance: Provenance | None = None
@@ -209,6 +213,13 @@ class Ranked:
     def log_sd(self) -> float:
         """Of that."""
         return self.ranker.log_sd(self.steps.device)
+
+    @property
+    def bound_by(self) -> str:
+        """What bounds the first one: "memory" or "cores"."""
+        first = int(self.order[0])
+        memory, cores = self.times.memory_s[first], self.times.core_s[first]
+        return "memory" if memory >= cores else "cores"
 
     def interval(self) -> tuple[float, float]:
         """5 % and 95 % quantiles of that."""
