@@ -124,3 +124,21 @@ def test_a_batch_is_its_rows() -> None:
     alone = [time_of(op, device_from({**chip(), "name": "other"})) for op in ops]
     assert [x.estimate_s for x in together] == [x.estimate_s for x in alone]
     assert [x.energy_j for x in together] == [x.energy_j for x in alone]
+
+
+@pytest.mark.parametrize("name", ["simba-like", "tpu-v4-nest"])
+def test_a_longer_loop_makes_no_tensor_come_anew(name: str) -> None:
+    """Also beyond the grid of searched sizes, and where buffers keep some tensors only."""
+    device = find_device(name)
+    variant = Variant("bf16" if "bf16" in device.core.pipes["tensor"].rate else "int8")
+    sizes = ((64, 1024, 4096), (512, 14336, 4096))
+    for m, n, k in sizes:
+        one, more, deeper = (
+            found.estimate_s
+            for found in times(
+                [Op.make("gemm", variant, m=m, n=a * n, k=b * k, batch=1)
+                 for a, b in ((1, 1), (2, 1), (1, 4))], device,
+            )
+        )  # fmt: skip
+        assert more <= 2.5 * one
+        assert deeper <= 5.0 * one

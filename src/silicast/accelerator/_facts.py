@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache, cached_property
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -18,6 +18,7 @@ from silicast.accelerator.einsum import Einsum, Tensor
 from silicast.accelerator.mapping import Keep
 from silicast.accelerator.orders import Order, worthwhile_orders
 from silicast.core.numerics import F64, I64
+from silicast.core.remembered import remembered
 
 
 @final
@@ -78,7 +79,7 @@ class Facts:
         ]  # fmt: skip
         return min(inside, default=len(self.slots))
 
-    @cache  # noqa: B019 - one search object lives as long as its answer is looked for
+    @remembered
     def moved_windows(self, t: int) -> frozenset[int]:
         """Dimensions of a tensor's windows."""
         return frozenset(self.index[dim] for rank in self.tensors[t].windows for dim, _ in rank)
@@ -97,7 +98,7 @@ class Facts:
                 found.append([False] * len(self.tensors))
         return found
 
-    @cache  # noqa: B019
+    @remembered
     def limit(self, slot: int) -> float:
         """Most instances that loops over divisors can use of an axis, under its rule."""
         used = {1}
@@ -113,7 +114,7 @@ class Facts:
             }  # fmt: skip
         return float(max(used))
 
-    @cache  # noqa: B019 - one search object lives as long as its answer is looked for
+    @remembered
     def room(self, slot: int, t: int) -> float:
         """Most by which fan-outs outside ``slot`` can still divide what passes to the parent."""
         if slot == 0:
@@ -124,18 +125,18 @@ class Facts:
             if self.slots[s].is_spatial and self.sharing[s][t]
         )  # fmt: skip
 
-    @cache  # noqa: B019
+    @remembered
     def outside(self, slot: int) -> float:
         """Instances that all fan-outs outside ``slot`` can use."""
         return math.prod(self.limit(s) for s in range(slot) if self.slots[s].is_spatial)
 
-    @cache  # noqa: B019
+    @remembered
     def fill_pj(self, t: int, slot: int) -> float:
         """Energy of a word that comes into the child; none at the compute units."""
         child = self.child_slot(t, slot)
         return 0.0 if child == len(self.slots) else self.word_pj(child, "fill_pj", t)
 
-    @cache  # noqa: B019
+    @remembered
     def pass_pj(self, t: int, slot: int) -> float:
         """Energy of a word that crosses the parent's edge downwards, or for outputs upwards."""
         parent = self.parent_slot(t, slot)
@@ -152,7 +153,7 @@ class Facts:
         energy = getattr(memory, action)
         return (0.0 if energy is None else float(energy)) / memory.block_words / memory.cluster
 
-    @cache  # noqa: B019
+    @remembered
     def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
         """How much :meth:`fill_pj` and :meth:`pass_pj` may be too low, for clusters."""
         child, parent = self.child_slot(t, slot), self.parent_slot(t, slot)
@@ -172,7 +173,7 @@ class Facts:
             * self.arch.memories[self.level_at[slot]].cluster
         )
 
-    @cache  # noqa: B019
+    @remembered
     def orders(self, slot: int) -> tuple[Order, ...]:
         """Orders of a memory's loops that are tried."""
         rule = self.rules[slot]
@@ -181,7 +182,7 @@ class Facts:
         turning = tuple(d for d in dims if rule.fixed.get(d, 2) != 1 and self.einsum.bounds[d] > 1)
         return worthwhile_orders(self.einsum, turning)
 
-    @cache  # noqa: B019
+    @remembered
     def choices(self, slot: int, d: int, left: int) -> I64:
         """Loop bounds of a dimension, of which ``left`` is not split yet."""
         dim = self.einsum.dims[d]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import final
 
 import numpy as np
@@ -33,6 +32,7 @@ from silicast.accelerator._cells import (
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._tiles import Tiles
 from silicast.core.numerics import F64
+from silicast.core.remembered import remembered
 
 
 @final
@@ -51,7 +51,7 @@ class Outside:
 
     # Tables.
 
-    @cache  # noqa: B019
+    @remembered
     def table(self, slot: int, mask: Mask, rides: Rides = ()) -> F64:
         """Least that the slots outside ``slot`` add, by the tile at its top."""
         if slot == 0:
@@ -196,7 +196,7 @@ class Outside:
             above[d] = np.searchsorted(some, some[here] * step)
         return Places(inner, ends), Places(above, ends)
 
-    @cache  # noqa: B019
+    @remembered
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
@@ -206,7 +206,7 @@ class Outside:
             self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
         )  # fmt: skip
 
-    @cache  # noqa: B019
+    @remembered
     def reduced(self, slot: int, after: Mask, dims: frozenset[int]) -> F64:
         """Least of :meth:`beyond` over all that the slot's other loops may do."""
         found = self.beyond(slot, after)
@@ -223,7 +223,7 @@ class Outside:
             found = np.moveaxis(result, 0, d)
         return np.ascontiguousarray(found)
 
-    @cache  # noqa: B019
+    @remembered
     def groups(self, slot: int, mask: Mask) -> tuple[Group, ...]:
         """Groups of a memory's orders, for what is open."""
         found: dict[tuple[tuple[int, ...], tuple[tuple[int, frozenset[int]], ...]], list[int]] = {}
@@ -378,7 +378,7 @@ class Outside:
             if (allowed < np.inf).any():
                 yield target, ratios, allowed
 
-    @cache  # noqa: B019
+    @remembered
     def _barred(self, outer: int, d: int) -> F64:
         return np.where(self.tiles.targets(outer, d), 0.0, np.inf)
 

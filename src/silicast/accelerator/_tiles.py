@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache, cached_property
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -12,6 +12,7 @@ from silicast.accelerator._cells import Grid
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._lattice import Lattice
 from silicast.core.numerics import F64
+from silicast.core.remembered import remembered
 
 
 @final
@@ -30,7 +31,7 @@ class Tiles:
 
     # What a place allows.
 
-    @cache  # noqa: B019 - lives as long as its search
+    @remembered
     def targets(self, slot: int, d: int) -> F64:
         """Whether a slot's loop may turn the i-th divisor into the j-th, (n, n)."""
         some = self.lattice.divisors[d]
@@ -40,7 +41,7 @@ class Tiles:
                 found[i, np.searchsorted(some, extent * factor)] = True
         return found
 
-    @cache  # noqa: B019
+    @remembered
     def active(self, slot: int) -> frozenset[int]:
         """Dimensions that a slot can loop over."""
         return frozenset(
@@ -49,7 +50,7 @@ class Tiles:
             and (self.targets(slot, d) & ~np.eye(len(self.lattice.divisors[d]), dtype=bool)).any()
         )  # fmt: skip
 
-    @cache  # noqa: B019
+    @remembered
     def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
         """Extents of a dimension that tiles at the top of a slot can have."""
         some = self.lattice.divisors[d]
@@ -68,7 +69,7 @@ class Tiles:
             found &= needed <= self.facts.arch.memories[level].usable_words
         return tuple(bool(can) for can in found)
 
-    @cache  # noqa: B019
+    @remembered
     def corner(self, slot: int) -> Grid:
         """The part of the grid that holds all tiles that can be at the top of a slot."""
         ends = []
@@ -77,7 +78,7 @@ class Tiles:
             ends.append(int(places[-1]) + 1 if len(places) else 1)
         return Grid(self.lattice, tuple(ends))
 
-    @cache  # noqa: B019
+    @remembered
     def reach(self, slot: int, t: int) -> float:
         """Most by which one axis of a fan-out can divide what a tensor's instances share."""
         node = self.facts.slots[slot].node
@@ -95,7 +96,7 @@ class Tiles:
             most *= float(ratios.max(initial=1.0))
         return min(most, self.facts.slots[slot].limit)
 
-    @cache  # noqa: B019
+    @remembered
     def room(self, slot: int, t: int) -> float:
         """As :meth:`Facts.room`, of the dimensions that can be shared."""
         if slot == 0:
@@ -123,14 +124,14 @@ class Tiles:
             most *= float(ratios.max(initial=1.0))
         return min(most, self.facts.slots[slot].limit)
 
-    @cache  # noqa: B019
+    @remembered
     def copies(self, slot: int) -> float:
         """Instances outside a slot that can meet the same outputs, at most."""
         return math.prod(
             self.reach(s, self.facts.output) for s in range(slot) if self.facts.slots[s].is_spatial
         )
 
-    @cache  # noqa: B019
+    @remembered
     def credit(self, slot: int) -> float:
         """Energy that first visits save at the memories from a slot inwards, of one copy."""
         total = 0.0
@@ -165,7 +166,7 @@ class Tiles:
 
     # Over the grid.
 
-    @cache  # noqa: B019
+    @remembered
     def turns(self) -> F64:
         """Visits of each tile."""
         found = np.ones((1,) * len(self.dims))
@@ -173,17 +174,17 @@ class Tiles:
             found = found * left
         return found
 
-    @cache  # noqa: B019
+    @remembered
     def words(self, t: int) -> F64:
         """Words of a tensor if every visit of a tile brings it anew."""
         return self.turns() * self.lattice.volume(self.facts.tensors[t])
 
-    @cache  # noqa: B019
+    @remembered
     def every_word(self, t: int) -> F64:
         """As :meth:`words`, of the grid's full shape."""
         return np.ascontiguousarray(np.broadcast_to(self.words(t), self.lattice.shape))
 
-    @cache  # noqa: B019
+    @remembered
     def still(self, t: int) -> F64:
         """Visits of a tile that need not move a tensor."""
         found = np.ones((1,) * len(self.dims))
@@ -191,7 +192,7 @@ class Tiles:
             found = found * self.lattice.left[d]
         return found
 
-    @cache  # noqa: B019
+    @remembered
     def fits(self, slot: int) -> F64:
         """0 where a tile fits the memory of a slot, else infinite."""
         level = self.facts.level_at[slot]
@@ -216,7 +217,7 @@ class Tiles:
         per_cycle = self.facts.arch.compute.per_cycle
         return (memory.leak_pj_per_cycle or 0.0) / per_cycle * self.facts.points / inside
 
-    @cache  # noqa: B019
+    @remembered
     def time(self, slot: int) -> F64:
         """What the time of tiles at the top of a slot costs, if all instances there are work.
 
@@ -236,9 +237,10 @@ class Tiles:
                     here = here * self.lattice.left[d]
                 most = most * np.minimum(self.facts.limit(s), here)
         pj = self.facts.cycle_pj / self.facts.arch.compute.per_cycle * self.facts.points / inside
-        return pj / np.minimum(most, self.turns())
+        found: F64 = pj / np.minimum(most, self.turns())
+        return found
 
-    @cache  # noqa: B019
+    @remembered
     def whole_time(self, slot: int) -> F64:
         """As :meth:`time`, of the grid's full shape."""
         return np.ascontiguousarray(np.broadcast_to(self.time(slot), self.lattice.shape))

@@ -112,7 +112,8 @@ class Template:
     def growing(self) -> list[tuple[int, int]]:
         """Loops that take what a larger size leaves over, in this order: those in space; then of
         each dimension the longest in time, further out where two are alike; then any other memory
-        on the chip, from main memory inwards. Those that a rule fixes are left out.
+        on the chip that keeps all that the dimension indexes, from main memory inwards. Those that
+        a rule fixes are left out.
         """
         bounds = self.batch.factors[:, :, 0]
         in_space, in_time, others = [], [], []
@@ -126,9 +127,20 @@ class Template:
                         in_space.append((slot, dim))
                 elif slot and bounds[slot, dim] > 1:
                     in_time.append((-bounds[slot, dim], slot, dim))
-                elif slot:
+                elif slot and self._holds(place.node, name):
                     others.append((slot, dim))
         return [*in_space, *((slot, dim) for _, slot, dim in sorted(in_time)), *others]
+
+    def _holds(self, node: int, dim: str) -> bool:
+        """Whether a memory keeps all tensors that a dimension indexes: else a longer loop there
+        makes those that pass it by come anew in every iteration of the loops outside.
+        """
+        level = [memory.name for memory in self.arch.memories].index(self.arch.nodes[node].name)
+        return all(
+            tensor.name in self.batch.keep[level]
+            for tensor in self.einsum.tensors
+            if any(name == dim for rank in tensor.ranks for name, _ in rank)
+        )
 
     def _grown(self, factors: F64, covered: F64, sizes: F64, slot: int, dim: int) -> F64:
         """The loop bound that takes all that is left, or a part, or as much as an axis has; as it

@@ -9,6 +9,7 @@ from typing import Annotated, Any, final
 from cyclopts import Parameter
 
 from silicast.app.flags import key_values
+from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
 
@@ -42,6 +43,8 @@ class ServeFlags:
         power_w: a power limit below the board's own.
         replicas: deployments alike that share the requests.
         seed: of everything that is drawn.
+        price: of a device for an hour: 2.5, h100=2.3EUR, or a CSV file of prices.
+        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
     """
 
     model: str
@@ -62,6 +65,8 @@ class ServeFlags:
     power_w: float | None = None
     replicas: int = 1
     seed: int = 0
+    price: str | None = None
+    price_where: str | None = None
 
 
 def serving_scenario(
@@ -106,7 +111,7 @@ def serving_scenario(
         scenario["pools"] = {"replicas": {"count": asked.replicas}}
     if asked.seed:
         scenario["seed"] = asked.seed
-    return scenario
+    return with_price(scenario, price_of(asked.price, asked.price_where, asked.device))
 
 
 def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:

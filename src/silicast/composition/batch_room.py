@@ -1,15 +1,58 @@
-"""The largest static batch of sequences of one length that fits, in closed form."""
+"""The largest static batch of sequences of one length that fits, and the longest sequence: in
+closed form under engines with layers of their own, by trial where a framework runs a model's code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from silicast.composition.deployment import Deployment
 from silicast.composition.memory import static_batch_memory
 from silicast.workload.counting import activation_bytes
 
+if TYPE_CHECKING:
+    from silicast.workload.eager import Framework
+
 MOST = 1 << 20
 """Sequences beyond which nobody asks."""
+LONGEST = 1 << 24
+"""Tokens beyond which nobody asks."""
+
+
+@lru_cache(maxsize=1024)
+def largest_padded_batch(
+    deployment: Deployment, prompt_tokens: int, output_tokens: int, framework: Framework
+) -> int:
+    """:func:`largest_batch` where a framework runs the model's code: what results take follows from
+    its operations, and is nearly in proportion to the batch.
+    """
+    from silicast.composition.framework_pass import framework_memory
+
+    def free(count: int) -> int:
+        """Bytes that are left, below 0 = that are missing."""
+        memory = framework_memory(deployment, count, prompt_tokens, output_tokens, framework)
+        return memory.usable - memory.total
+
+    return most_with_room(free, MOST) * deployment.plan.attention_dp
+
+
+@lru_cache(maxsize=1024)
+def longest_prompt(
+    deployment: Deployment, output_tokens: int, framework: Framework | None = None
+) -> int:
+    """Tokens of the longest prompt of a sequence that runs alone, up to what the model is made for;
+    0 = none fits.
+    """
+    from silicast.composition.static_batch import batch_memory
+
+    def free(tokens: int) -> int:
+        memory = batch_memory(deployment, [tokens], output_tokens, framework)
+        return memory.usable - memory.total
+
+    made_for = deployment.model.max_positions
+    return most_with_room(free, max(made_for - output_tokens + 1, 1) if made_for else LONGEST)
 
 
 def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> int:
@@ -65,4 +108,39 @@ def most_that(fits: Callable[[int], bool], guess: int, most: int = MOST) -> int:
         else:
             at = low + step if low else high - step
         step *= 2
+    return low
+
+
+def most_with_room(free: Callable[[int], int], most: int) -> int:
+    """The largest number up to ``most`` that leaves something free, where larger ones leave less; 0
+    = none. Tries where a straight line between what is known crosses zero, and now and then halves.
+
+    >>> [most_with_room(lambda n: 1000 - n * n, most) for most in (9, 1 << 20)]
+    [9, 31]
+    >>> most_with_room(lambda n: -1, 9)
+    0
+    """
+    left = free(1)
+    if left < 0:
+        return 0
+    low, high, missing = 1, min(2, most), free(min(2, most))
+    slope = max(left - missing, 1)
+    while (
+        missing >= 0 and high < most
+    ):  # out to where nothing is free, a little further than it seems
+        low, left = high, missing
+        high = min(low + max(left * 9 // (8 * slope), low), most)
+        missing = free(high)
+        slope = max((left - missing) // (high - low), 1)
+    if missing >= 0:
+        return high
+    tries = 0
+    while high - low > 1:
+        tries += 1
+        at = (low + high) // 2 if tries % 4 == 0 else low + (high - low) * left // (left - missing)
+        at = min(max(at, low + 1), high - 1)
+        if (found := free(at)) >= 0:
+            low, left = at, found
+        else:
+            high, missing = at, found
     return low

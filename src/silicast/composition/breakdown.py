@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
-from silicast.composition.assumed_structure import structure_remark
 from silicast.composition.clock import not_held
-from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.executions import DIRECTIONS
 from silicast.composition.pipes import Resources, host_part
-from silicast.composition.stage_graph import topology
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import Sum
 from silicast.core.numerics import F64
 from silicast.core.prediction import TIERS, Domain, Later, Part, Prediction, Tier, to_picoseconds
-from silicast.hardware.platforms import listed, runs_on
-from silicast.kernels.formats import with_format
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.knowledge import stand_ins
 from silicast.workload.graph import Direction
-from silicast.workload.libraries import library
 from silicast.workload.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""
-NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
-ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
 _SHOWN_NAMES = 6
 
 
@@ -95,6 +85,17 @@ class Breakdown:
         return self._over_states(self.times.nodes.ceiling_s() * self.graph.counts[:, None])
 
     @cached_property
+    def _bound_by(self) -> list[str]:
+        return self.times.nodes.bound_by(self._typical)
+
+    @cached_property
+    def _picoseconds(self) -> list[tuple[int, int, int, int]]:
+        """Of each node, what it adds, what is hidden, bound and ceiling."""
+        tables = (self.exposed_s, self.hidden_s, self._bound_s, self._ceiling_s)
+        columns = ([to_picoseconds(seconds) for seconds in table.tolist()] for table in tables)
+        return list(zip(*columns, strict=True))
+
+    @cached_property
     def _resources(self) -> Resources | None:
         """Needs of resources, where the full tree of parts is asked for."""
         if not self.model.machine.evidence.ceilings:
@@ -134,9 +135,8 @@ class Breakdown:
         return replace(whole, bound_ps=self._slowest_stage_ps(direction))
 
     def _leaf(self, index: int) -> Part:
-        node, nodes = self.graph.nodes[index], self.times.nodes
-        exposed = to_picoseconds(float(self.exposed_s[index]))
-        bound = to_picoseconds(float(self._bound_s[index]))
+        node = self.graph.nodes[index]
+        exposed, hidden, bound, ceiling = self._picoseconds[index]
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: Sequence[Part] = ()
@@ -147,11 +147,11 @@ class Breakdown:
         return Part(
             name=node.name,
             exposed_ps=exposed,
-            hidden_ps=to_picoseconds(float(self.hidden_s[index])),
+            hidden_ps=hidden,
             bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
-            bound_by=nodes.bound_by(index, self._typical),
+            bound_by=self._bound_by[index],
             count=node.count,
-            ceiling_ps=to_picoseconds(float(self._ceiling_s[index])),
+            ceiling_ps=ceiling,
             children=tuple(pipes),
         )
 
@@ -227,16 +227,17 @@ class Breakdown:
 
         Args:
             direction: of a part of one direction.
-            caveats: what a reader must know beside :func:`warnings`.
+            caveats: what a reader must know beside :meth:`warnings`.
         """
         total, uncertainty = self.sum(direction), self.model.uncertainty
+        error = uncertainty.of(total)
         return Prediction(
             part=part,
-            error=uncertainty.of(total),
+            error=error,
             tier=self.tier(),
             domain=self.domain(),
             warnings=(*self.warnings(), *caveats),
-            narrowed=Later(lambda: uncertainty.narrowed(total)),
+            narrowed=Later(lambda: uncertainty.narrowed(total, error)),
         )
 
     def domain(self) -> Domain:
@@ -245,7 +246,7 @@ class Breakdown:
         """
         if self.coverage.time_share < LEAST_COVERED:
             return "out"
-        return domain_of(self.model)
+        return self.model.domain
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -268,7 +269,7 @@ class Breakdown:
 
     def warnings(self) -> tuple[str, ...]:
         """Fallbacks that a reader must know."""
-        usual, missing = (*self._not_held(), *warnings_of(self.model)), self.coverage.unmodelled
+        usual, missing = (*self._not_held(), *self.model.warnings), self.coverage.unmodelled
         if not missing:
             return usual
         names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
@@ -282,75 +283,6 @@ class Breakdown:
             return ()
         boost_hz = self.model.machine.boosted_device.clocks.boost_hz
         return not_held(self.times.clock_hz / boost_hz, boost_hz)
-
-
-def domain_of(model: StepModel) -> Domain:
-    """How far a step model's kernels are from those that were measured, at worst; out of the
-    domain where the model's structure was assumed.
-    """
-    return "out" if model.assumed else kernels_domain(model)
-
-
-def kernels_domain(model: StepModel) -> Domain:
-    """As :func:`domain_of`, whatever was assumed of the model's structure."""
-    device = model.machine.device
-    for key in model.timer.groups:
-        implementation = implementation_for(key.family, device.execution_model)
-        used, said = with_format(device, key.variant.dtype)
-        if said or (implementation and not implementation.is_measured(key.variant, used)):
-            return "near"
-    return "in"
-
-
-def warnings_of(model: StepModel) -> tuple[str, ...]:
-    """Fallbacks of a step model that do not depend on its states."""
-    device, evidence = model.machine.device, model.machine.evidence
-    formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
-    said = (with_format(device, dtype)[1] for dtype in formats)
-    found = dict.fromkeys(text for text in said if text)
-    return (
-        *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
-        *_network_warnings(model), *model.caveats, *([structure_remark()] if model.assumed else ()),
-    )  # fmt: skip
-
-
-def _elsewhere(model: StepModel) -> Iterator[str]:
-    """Remarks that the engine, or a library whose kernels it takes, does not run on the device."""
-    device, engine = model.machine.device, model.machine.engine
-    if not runs_on(device, engine.runs_on):
-        yield ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it")
-        return
-    if device.execution_model != "simt":  # kernels there are the device's own, whatever the name
-        return
-    taken: dict[str, list[str]] = {}
-    for key in model.timer.groups:
-        taken.setdefault(key.variant.library, []).append(key.family)
-    for name, families in taken.items():
-        if not runs_on(device, library(name).runs_on):
-            work = ", ".join(dict.fromkeys(families))
-            yield ELSEWHERE.format(
-                f"{name} ({work})", device.name, listed(library(name).runs_on), "its kernels"
-            )
-
-
-def _network_warnings(model: StepModel) -> tuple[str, ...]:
-    """What a reader must know of the links that the model's collectives use."""
-    calls = [key for key in model.timer.groups if key.family in COLLECTIVES]
-    if not calls:
-        return ()
-    from silicast.communication.network import network_warnings
-
-    links = model.machine.links
-    found: dict[str, None] = {}
-    for key in calls:
-        gpus, stride = key.members
-        assert isinstance(gpus, int)
-        assert isinstance(stride, int)
-        used = topology(model.machine, gpus, crosses=key.crosses, stride=stride)
-        found |= dict.fromkeys(network_warnings(used))
-        if used.inter is not None and "inter_node" in links.assumed:
-            found[NETWORK_ASSUMED.format(links.inter_node.name)] = None
-    return tuple(found)
 
 
 def once(index: int, count: int) -> F64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, final
@@ -84,11 +84,26 @@ class Call:
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
-        return np.reshape(values, (-1, self.count))[self.ops][:, self.place]
+        found: F64 = np.reshape(values, (-1, self.count))[self._places]
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[I64, I64]:
+        return self.ops[:, None], self.place[None, :]
 
     def of_states(self, start: int, stop: int) -> Call | None:
         """The same call of states from ``start`` on, before ``stop``, as if it had been made for
         them alone; None where it has none of them.
+        """
+        found = self.asked_of(start, stop)
+        if found is None:
+            return None
+        call, index = found
+        return call if index is None else replace(call, times=rows_of(self.times, index))
+
+    def asked_of(self, start: int, stop: int) -> tuple[Call, I64 | None] | None:
+        """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
+        all of them.
         """
         first, last = np.searchsorted(self.rows, (start, stop)).tolist()
         if first == last:
@@ -97,13 +112,10 @@ class Call:
         rows = self.rows[first:last] - start
         different = int(self.ops.max()) + 1
         if len(used) == self.count:
-            return replace(self, rows=rows, place=place)
+            return replace(self, rows=rows, place=place), None
         index = (np.arange(different)[:, None] * self.count + used).ravel()
-        return replace(
-            self, rows=rows, place=place, count=len(used),
-            batch=None if self.batch is None else self.batch.rows(index),
-            times=rows_of(self.times, index, different * self.count),
-        )  # fmt: skip
+        batch = None if self.batch is None else self.batch.rows(index)
+        return replace(self, rows=rows, place=place, count=len(used), batch=batch), index
 
     def joules(self, device: Device) -> tuple[F64, F64] | None:
         """What cores and main memory take for one execution, shape (members, rows) each; None where
@@ -140,11 +152,8 @@ class Call:
             return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)
         needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
         names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
-        each = [
-            found if len(found := np.ravel(s).tolist()) == rows else found * rows
-            for s in needs.values()
-        ]
-        return [names[row.index(max(row))] for row in zip(*each, strict=True)]
+        each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
+        return [names[place] for place in each.argmax(axis=0).tolist()]
 
 
 @final
@@ -172,7 +181,8 @@ class NodeTimes:
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._fill, self._links = np.ones(shape), np.zeros(shape)
         self._network = np.zeros(shape)
-        self.calls: list[Call] = []
+        self._calls: list[Call] = []
+        self._whole: tuple[NodeTimes, int, int] | None = None
 
     def of_states(self, start: int, stop: int) -> NodeTimes:
         """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
@@ -180,21 +190,44 @@ class NodeTimes:
         found.device, found.shared = self.device, self.shared
         for name in _TABLES:
             setattr(found, name, getattr(self, name)[:, start:stop].copy())
-        calls = (call.of_states(start, stop) for call in self.calls)
-        found.calls = [call for call in calls if call is not None]
+        found._calls = []  # noqa: SLF001 - its own class
+        found._whole = self, start, stop  # noqa: SLF001
         return found
+
+    def asked(self) -> Iterator[tuple[Call, I64 | None]]:
+        """The calls as :meth:`Call.asked_of` gives them."""
+        if self._whole is None:
+            yield from ((call, None) for call in self._calls)
+            return
+        whole, start, stop = self._whole
+        for call in whole.calls:
+            if (found := call.asked_of(start, stop)) is not None:
+                yield found
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """See the class; of some states of others, cut when somebody asks."""
+        if self._whole is not None and not self._calls:
+            whole, start, stop = self._whole
+            cut = (call.of_states(start, stop) for call in whole.calls)
+            self._calls = [call for call in cut if call is not None]
+        return self._calls
+
+    def note_factors(self, call: Call) -> None:
+        """Notes the shared factors of a call whose states do not matter."""
+        for index in call.members:
+            self.shared[index] = call.times.shared_log_sd
 
     def put(self, call: Call) -> None:
         """Notes what a call found."""
-        self.calls.append(call)
+        self._calls.append(call)
         times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
         self.time_s[where] = call.spread(times.estimate_s)
         self.bound_s[where] = call.spread(times.bound_s)
         self.independent[where] = call.spread(times.independent_log_sd)
         tiers = _tiers(times)
         self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
-        for index in call.members:
-            self.shared[index] = times.shared_log_sd
+        self.note_factors(call)
         if not isinstance(times, KernelTimes):
             self._fill[where] = load_physics("composition").default["collective_cores"]
             self._links[where], self._network[where] = call.links
@@ -225,21 +258,18 @@ class NodeTimes:
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
         return Shares(self._fill, np.minimum(share, 1.0), self._links, self._network)
 
-    def bound_by(self, index: int, state: int) -> str:
-        """What sets a node's bound in a state, "" = it does not run."""
-        for call, own in self._calls_of.get(index, ()):
+    def bound_by(self, state: int) -> list[str]:
+        """What sets the bound of each node in a state, "" = it does not run."""
+        if self._whole is not None:
+            whole, start, _ = self._whole
+            return whole.bound_by(start + state)
+        found = [""] * len(self.time_s)
+        for call in self._calls:
             place = int(np.searchsorted(call.rows, state))
             if place < len(call.rows) and call.rows[place] == state:
-                return call.bound_by[int(call.ops[own]) * call.count + int(call.place[place])]
-        return ""
-
-    @cached_property
-    def _calls_of(self) -> dict[int, list[tuple[Call, int]]]:
-        """Calls of each node, and which of their members it is."""
-        found: dict[int, list[tuple[Call, int]]] = {}
-        for call in self.calls:
-            for own, index in enumerate(call.members):
-                found.setdefault(index, []).append((call, own))
+                size, names = int(call.place[place]), call.bound_by
+                for index, op in zip(call.members, call.ops.tolist(), strict=True):
+                    found[index] = names[op * call.count + size]
         return found
 
     def ceiling_s(self) -> F64:
@@ -251,10 +281,14 @@ class NodeTimes:
                 found[np.ix_(np.asarray(call.members), call.rows)] = call.spread(times.ceiling_s)
         return found
 
+    @cached_property
     def above_static_j(self) -> F64:
         """Energy of one execution of each node beyond what the board draws while it waits, shape
         (nodes, n); 0 where it is not modelled (collectives).
         """
+        if self._whole is not None:
+            whole, start, stop = self._whole
+            return whole.above_static_j[:, start:stop]
         found = np.zeros_like(self.time_s)
         for call in self.calls:
             if (joules := call.above_static_j(self.device)) is not None:

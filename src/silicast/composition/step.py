@@ -25,6 +25,7 @@ from silicast.composition.host_time import HostLaunches, host_work
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import rows_summed
 from silicast.composition.node_times import NodeTimes
+from silicast.composition.remarks import kernels_domain, warnings_of
 from silicast.composition.stage_graph import StageGraph
 from silicast.composition.states import BatchStates
 from silicast.composition.timeline import (
@@ -38,6 +39,7 @@ from silicast.composition.timeline import (
 from silicast.composition.timer import Timer
 from silicast.composition.uncertainty import Uncertainty
 from silicast.core.numerics import F64, I64
+from silicast.core.prediction import Domain
 from silicast.workload.decoder import build_graph
 
 
@@ -166,6 +168,21 @@ class StepModel:
     def uncertainty(self) -> Uncertainty:
         """Errors of sums over the nodes."""
         return Uncertainty(self.graph, self.machine, assumed=self.assumed)
+
+    @cached_property
+    def kernels_domain(self) -> Domain:
+        """How far its kernels are from those that were measured, at worst."""
+        return kernels_domain(self)
+
+    @property
+    def domain(self) -> Domain:
+        """The same; out of the domain where the model's structure was assumed."""
+        return "out" if self.assumed else self.kernels_domain
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Fallbacks that a reader must know, whatever its states."""
+        return warnings_of(self)
 
     def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
         """Times of all states at one clock; a state's result is the same in any batch.
@@ -309,7 +326,7 @@ class StepModel:
         """What the kernels of each state take beyond what the board draws while it waits, joules of
         one device, at the clock of the times; shape (n,).
         """
-        found: F64 = rows_summed(times.nodes.above_static_j() * self.graph.counts[:, None])
+        found: F64 = rows_summed(times.nodes.above_static_j * self.graph.counts[:, None])
         return found
 
 

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from silicast.composition.cut_times import beside_analysis, rows_of
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.host_copies import OF_HOST, host_times
@@ -142,27 +143,34 @@ class Timer:
 
         Args:
             boosted: at the boost clock.
-            wanted: states for which it matters; others may stay as they are.
+            wanted: states for which it matters; times of others are not to be used.
         """
         found = NodeTimes(self.graph, len(states), device)
         needed = np.zeros(len(states), dtype=bool)
         needed[wanted] = True
-        for call in boosted.calls:
+        for call, index in boosted.asked():
             if not needed[call.rows].any():
-                found.put(call)
+                found.note_factors(call)
                 continue
-            found.put(self.slowed(call, device))
+            found.put(self.slowed(call, device, index))
         self.fuse(found, self.run_tokens(states))
         return found
 
-    def slowed(self, call: Call, device: Device) -> Call:
+    def slowed(self, call: Call, device: Device, index: I64 | None = None) -> Call:
         """A call at the boost clock, at the clock of ``device``; what links and
         hosts do does not change.
+
+        Args:
+            index: places in the call's times of what it asks; None = all of them.
         """
-        if call.batch is None or not isinstance(call.times, KernelTimes):
-            return call
+        times = call.times
+        if call.batch is None or not isinstance(times, KernelTimes):
+            return call if index is None else replace(call, times=rows_of(times, index))
         slow = self._model(call.batch.family, device).analysed(call.batch, device)
-        return replace(call, times=_slowed(call.times, slow))
+        before_s = analytic_s(times)
+        if index is not None:
+            before_s, times = before_s[index], beside_analysis(times, index)
+        return replace(call, times=_slowed(times, slow, before_s))
 
     def fuse(self, found: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
@@ -323,7 +331,7 @@ class Timer:
         times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
-        return _slowed(times, implementation.analysed(batch, device))
+        return _slowed(times, implementation.analysed(batch, device), analytic_s(times))
 
     def _model(self, family: str, device: Device) -> Implementation:
         found = implementation_for(family, device.execution_model)
@@ -373,9 +381,11 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _slowed(times: KernelTimes, slow: Analysis) -> KernelTimes:
-    """``times`` at the clock of ``slow``, which the analytic model alone made."""
-    ratio = slow.time_s / analytic_s(times)
+def _slowed(times: KernelTimes, slow: Analysis, before_s: F64) -> KernelTimes:
+    """``times`` at the clock of ``slow``, which the analytic model alone made, as ``before_s`` at
+    theirs.
+    """
+    ratio = slow.time_s / before_s
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return replace(
         times,

@@ -23,7 +23,7 @@ step takes that is none of its kernels, which depends on the way of execution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
@@ -60,6 +60,9 @@ ALL_KERNELS = "kernels"
 """The measurement of some kernels of every family."""
 MOST_LAYOUTS = 256
 """Layouts that are remembered; results never depend on it."""
+
+_NO_LIMIT = 1e100
+"""Log sd: a finite one, for kernels that do not run."""
 
 MOST_SHAPES = 500
 """Different shapes up to which each is told apart; their pairs are counted."""
@@ -143,14 +146,14 @@ class _Layout:
         names: shared factors; loadings: of each in each call, shape (factors, calls).
         call: which call timed each node, shape (nodes,).
         correlation: of each pair of shapes.
-        most_own: of each shape, what its own log sd is at most, shape (shapes,); None = no limit.
+        most_own: of each shape, what its own log sd is at most, shape (shapes,).
     """
 
     names: tuple[str, ...]
     loadings: F64
     call: I64
     correlation: F64
-    most_own: F64 | None
+    most_own: F64
 
 
 @final
@@ -191,12 +194,34 @@ class Uncertainty:
             measured: what is taken as measured on the machine: families of kernels, "host",
                 "network".
         """
+        return self._errors(total, (measured,))[0]
+
+    def _errors(self, total: Sum, cases: Sequence[frozenset[str]]) -> list[ErrorFactors]:
+        """:meth:`of` for several sets of what is taken as measured."""
         whole = float(total.seconds.sum()) + total.host_s
         if whole <= 0.0:
-            return ErrorFactors()
-        known, layout = constants(), self._layout(total, measured)
-        by_call = np.bincount(layout.call, weights=total.seconds)
-        linear = dict(zip(layout.names, (layout.loadings @ by_call / whole).tolist(), strict=True))
+            return [ErrorFactors() for _ in cases]
+        layouts = [self._layout(total, measured) for measured in cases]
+        by_call = np.bincount(layouts[0].call, weights=total.seconds)  # the same in all of them
+        usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
+        composition = usual if self._whole is None else self._whole.log_sd
+        found = []
+        for measured, layout, causes in zip(
+            cases, layouts, self._own(total, layouts, whole), strict=True
+        ):
+            shares = (layout.loadings @ by_call / whole).tolist()
+            linear = dict(zip(layout.names, shares, strict=True))
+            linear |= self._beside_kernels(total, measured, whole)
+            causes[COMPOSITION] = composition
+            own = math.sqrt(math.fsum([value * value for value in causes.values()]))
+            found.append(ErrorFactors({n: v for n, v in linear.items() if v > 0.0}, own, causes))
+        return found
+
+    def _beside_kernels(
+        self, total: Sum, measured: frozenset[str], whole: float
+    ) -> dict[str, float]:
+        """Loadings of the power state, the host, routing and an assumed structure."""
+        known, linear = constants(), dict[str, float]()
         host, launch = self.engine.host.log_sd, self.engine.host.launch_log_sd
         if HOST in measured:
             host = min(host, known["measured.host_log_sd"])
@@ -210,11 +235,7 @@ class Uncertainty:
             linear["experts"] = routed * known["experts_log_sd"] / whole
         if self.assumed:
             linear["structure"] = known["structure_log_sd"]
-        causes = self._own(total, layout, whole)
-        usual = known[f"{mode_of(self.engine)}.composition_log_sd"]
-        causes[COMPOSITION] = usual if self._whole is None else self._whole.log_sd
-        own = math.sqrt(math.fsum(value * value for value in causes.values()))
-        return ErrorFactors({name: v for name, v in linear.items() if v > 0.0}, own, causes)
+        return linear
 
     def terms(self, total: Sum) -> Terms:
         """The times of a sum and how certain each is alone."""
@@ -223,11 +244,14 @@ class Uncertainty:
         host_log_sd = self.engine.host.log_sd
         return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
 
-    def narrowed(self, total: Sum) -> dict[str, ErrorFactors]:
+    def narrowed(self, total: Sum, now: ErrorFactors | None = None) -> dict[str, ErrorFactors]:
         """Measurement -> the error that it would leave, the least first; without those that would
         change nothing.
+
+        Args:
+            now: the error of the sum, if it is known.
         """
-        now = self.of(total)
+        now = now or self.of(total)
         gain: dict[str, float] = {}
         for name, value in (*now.loadings.items(), *now.causes.items()):
             _, _, family = name.partition(":")
@@ -235,10 +259,11 @@ class Uncertainty:
         families = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
         families.sort(key=lambda name: -gain.get(name, 0.0))
         tried = [*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings)]
-        found = {name: self.of(total, frozenset((name,))) for name in tried}
+        cases = [frozenset((name,)) for name in tried]
         if len(families) > 1:
             tried.append(ALL_KERNELS)
-            found[ALL_KERNELS] = self.of(total, frozenset(families))
+            cases.append(frozenset(families))
+        found = dict(zip(tried, self._errors(total, cases), strict=True))
         chosen = [name for name in tried if found[name].variance < now.variance]
         chosen.sort(key=lambda name: found[name].variance)
         return {name: found[name] for name in chosen}
@@ -276,11 +301,11 @@ class Uncertainty:
                 known[family] = max(known.get(family, knowledge), knowledge, key=KNOWLEDGE.index)
         names = tuple(sorted({name for spread in spreads for name in spread}))
         loadings = [[spread.get(name, 0.0) for spread in spreads] for name in names]
-        most_own = None
+        most_own = np.full(len(self._shape_families), _NO_LIMIT)
         if measured:
             limited = [_is_measured(family, measured) for family in self._shape_families]
             most = [_calibrated(family).own for family in self._shape_families]
-            most_own = np.where(limited, most, np.inf)
+            most_own = np.where(limited, most, _NO_LIMIT)
             known |= {name: "learned" for name in known if _is_measured(name, measured)}
         return _Layout(
             names,
@@ -290,18 +315,25 @@ class Uncertainty:
             most_own,
         )
 
-    def _own(self, total: Sum, layout: _Layout, whole: float) -> dict[str, float]:
-        """Cause -> log sd of what the shapes of a family leave open."""
+    def _own(
+        self, total: Sum, layouts: Sequence[_Layout], whole: float
+    ) -> Iterator[dict[str, float]]:
+        """Cause -> log sd of what the shapes of a family leave open, under each layout."""
         count, pairs = len(self._shape_families), self._pairs
         spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
-        if layout.most_own is not None:
-            seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
-            most = np.where(seconds > 0.0, seconds * np.minimum(layout.most_own, 1e100), 0.0)
-            spread = np.minimum(spread, most)
-        products = layout.correlation * spread[pairs.one] * spread[pairs.other]
-        variances = np.bincount(pairs.family, weights=products)
-        sds = (np.sqrt(np.maximum(variances, 0.0)) / whole).tolist()
-        return {name: sd for name, sd in zip(pairs.causes, sds, strict=True) if sd > 0.0}
+        seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
+        most = np.array([layout.most_own for layout in layouts])
+        spreads = np.minimum(spread, seconds * most)
+        correlations = np.array([layout.correlation for layout in layouts])
+        products = correlations * spreads[:, pairs.one] * spreads[:, pairs.other]
+        families = len(pairs.causes)
+        places = pairs.family + families * np.arange(len(layouts))[:, None]
+        variances = np.bincount(
+            places.ravel(), weights=products.ravel(), minlength=families * len(layouts)
+        )
+        sds = np.sqrt(np.maximum(variances, 0.0)) / whole
+        for row in sds.reshape(len(layouts), families).tolist():
+            yield {name: sd for name, sd in zip(pairs.causes, row, strict=True) if sd > 0.0}
 
 
 def narrowed_sum(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, final
 
 Tier = Literal["bound", "analytic", "cross-device", "scaled", "calibrated"]
@@ -74,7 +75,7 @@ class Part:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ErrorFactors:
     """Log-scale standard deviations of a prediction's error, by cause.
 
@@ -93,13 +94,13 @@ class ErrorFactors:
     independent: float = 0.0
     causes: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def variance(self) -> float:
         """Variance of log(measured / estimate)."""
-        shared = math.fsum(value * value for value in self.loadings.values())
+        shared = math.fsum([value * value for value in self.loadings.values()])
         return shared + self.independent * self.independent
 
-    @property
+    @cached_property
     def log_sd(self) -> float:
         """Standard deviation of log(measured / estimate)."""
         return math.sqrt(self.variance)

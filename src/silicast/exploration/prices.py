@@ -151,7 +151,7 @@ def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
     for price in stated:
         if find_device(price.device).name not in asked:
             raise SilicastError(
-                f"{price.device} is not among the devices that are compared", field=FIELD,
+                f"{price.device} is not among the devices that are asked about", field=FIELD,
                 hint=f"--device has {', '.join(devices)}",
             )  # fmt: skip
 
@@ -235,13 +235,12 @@ def _stated(word: str) -> Price:
     except SilicastError as error:
         raise SilicastError(error.message, kind=error.kind, field=FIELD, hint=error.hint) from None
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    asked = _number(number)
-    if asked is None:
+    asked, unit = _number(number), text[len(number) :]
+    if asked is None or len(unit) not in (0, 3):
         raise SilicastError(
             f"{device}: expected a price from 0 on, found {text!r:.40}", field=FIELD, hint=_EXAMPLE
         )
-    currency = text[len(number) :].upper() or DEFAULT_CURRENCY
-    return Price(device, asked, currency, stated=True)
+    return Price(device, asked, unit.upper() or DEFAULT_CURRENCY, stated=True)
 
 
 def _number(text: str) -> float | None:

@@ -32,11 +32,13 @@ class Entry(msgspec.Struct, frozen=True):
         aliases: its other names.
         file: its file in the catalog; "" if there is none yet.
         missing: what is missing to predict it; "" if nothing is.
+        architecture: as its file states it; "" = nothing is known without reading that.
     """
 
     aliases: list[str]
     file: str = ""
     missing: str = ""
+    architecture: str = ""
 
 
 class _NotYetGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +57,7 @@ class _Named(msgspec.Struct, frozen=True):
     name: str
     vendor: str
     aliases: list[str] = []
+    architecture: str = ""
 
 
 def device_files() -> Iterator[Path]:
@@ -103,7 +106,7 @@ def make_index() -> dict[str, Entry]:
         if table.name in entries:
             raise SilicastError(f"two files for {table.name}", field="name", file=str(path))
         aliases = with_vendor(table.vendor, [table.name, *table.aliases])[1:]
-        entries[table.name] = Entry(aliases, file=path.name)
+        entries[table.name] = Entry(aliases, path.name, "", table.architecture)
     groups = msgspec.convert(tomllib.loads(NOT_YET_FILE.read_text(encoding="utf-8")), _NotYetFile)
     for group in groups.group:
         for name, aliases in group.devices.items():

@@ -28,7 +28,7 @@ from typing import Literal, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.hardware.catalog import find_device
+from silicast.hardware.catalog import architecture_of, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import as_built
@@ -75,15 +75,10 @@ def seen_of(family: str, dtype: str, device: Device, *, measured: bool) -> Seen:
 def _of_architecture(family: str, dtype: str, architecture: str) -> list[str]:
     """Measured boards of an architecture: in the format, else in any."""
     for boards in (measured_boards(family, dtype), measured_boards(family)):
-        found = [name for name in boards if _architecture(name) == architecture]
+        found = [name for name in boards if architecture_of(name) == architecture]
         if found:
             return found
     return []
-
-
-@lru_cache(maxsize=1024)
-def _architecture(board: str) -> str:
-    return find_device(board).architecture
 
 
 @lru_cache(maxsize=1024)

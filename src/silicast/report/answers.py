@@ -257,17 +257,22 @@ def memory_line(why: Mapping[str, Any]) -> str:
 def room_line(why: Mapping[str, Any]) -> str:
     """What more would fit.
 
-    >>> room_line({"room": {"batch": 384, "concurrency": 382, "concurrency_limited_by": "kv_cache",
-    ...                     "context_tokens": 131072}})
-    'room for a batch of 384, 382 requests at once (KV cache), 131,072 tokens of context alone'
+    >>> room_line({"room": {"batch": 84, "concurrency": 82, "concurrency_limited_by": "kv_cache",
+    ...                     "context_tokens": 8192}})
+    'room for a batch of 84; a server holds 82 requests at once (KV cache), or one of 8,192 tokens'
     """
     room = why.get("room")
     if not isinstance(room, Mapping):
         return ""
-    batch = f"a batch of {room['batch']:,}, " if "batch" in room else ""
+    tokens = f"{room['context_tokens']:,} tokens"
+    if "concurrency" not in room:
+        return f"room for a batch of {room['batch']:,}, or one sequence of {tokens}"
     by = {"kv_cache": "KV cache", "engine": "the engine's limit"}[room["concurrency_limited_by"]]
     at_once = f"{room['concurrency']:,} requests at once ({by})"
-    return f"room for {batch}{at_once}, {room['context_tokens']:,} tokens of context alone"
+    if "batch" in room:  # all prompts of it are prefilled together; a server sets aside for more
+        batch = f"a batch of {room['batch']:,}"
+        return f"room for {batch}; a server holds {at_once}, or one of {tokens}"
+    return f"room for {at_once}, {tokens} of context alone"
 
 
 def coverage_line(why: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
-from silicast.scenario.road import FIELDS, TASKS, not_yet_of
+from silicast.scenario.road import FIELDS, PARTS, TASKS, not_yet_of
 from silicast.scenario.schema import RawScenario
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ class Answerer(ABC):
         Raises:
             SilicastError: it cannot be answered; kind "not_yet": its task has no timeline.
         """
-        raise not_yet(
-            f"a timeline of task {scenario.raw.task}",
-            "task",
-            "tasks with one: inference, graph, serving, training",
-        )
+        raise not_yet_of(PARTS["timeline"], "task", scenario.raw.task)
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """The answers to many, in order, the same as one by one; errors stand in their place."""

@@ -13,10 +13,10 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer, Belief
-from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleet_size import FleetSize, of_pools
 from silicast.scenario.fleets import fleet_of
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
@@ -173,7 +173,7 @@ class Search:
         records = self._loads.run_whole(self.found.requests)
         found = power(records, self.found.fleet)
         if not found:
-            raise not_yet("power of this device", "workload.objective")
+            raise not_yet_of(PARTS["power"], "workload.objective")
         return 1.0 / found["energy_per_output_token_j"][0]
 
     def _traffic(self) -> Requests:

@@ -9,7 +9,6 @@ from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
-from silicast.scenario.serving_checks import check_arrival, check_length, check_serving, check_slo
 from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     CapacityWorkload,
@@ -25,7 +24,6 @@ from silicast.scenario.workloads import (
     Workload,
 )
 from silicast.workload.precision import require_agreeing
-from silicast.workload.recomputation import recomputed_parts
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
@@ -241,6 +239,8 @@ def _training(w: TrainingWorkload, field: str) -> None:
     )
     if w.recompute is not None and w.recompute.startswith("selective:"):
         try:
+            from silicast.workload.recomputation import recomputed_parts
+
             recomputed_parts(w.recompute)
         except SilicastError as error:
             raise error.at(field) from None
@@ -252,8 +252,16 @@ def _training(w: TrainingWorkload, field: str) -> None:
         require(sum(w.routing) > 0, "the histogram is empty", f"{field}.routing")
 
 
+def _serving(w: ServingWorkload, field: str) -> None:
+    from silicast.scenario.serving_checks import check_serving
+
+    check_serving(w, field)
+
+
 def _capacity(w: CapacityWorkload, field: str) -> None:
-    check_serving(w.traffic, f"{field}.traffic")
+    from silicast.scenario.serving_checks import check_slo
+
+    _serving(w.traffic, f"{field}.traffic")
     check_slo(w.slo, f"{field}.slo")
 
 
@@ -270,6 +278,8 @@ def _unchecked(w: DiagnoseWorkload | TuneWorkload, field: str) -> None:
 
 
 def _workflow(w: WorkflowWorkload, field: str) -> None:
+    from silicast.scenario.serving_checks import check_arrival, check_length, check_slo
+
     for name, stage in w.stages.items():
         at = f"{field}.stages.{name}"
         for other in stage.after:
@@ -318,7 +328,7 @@ def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
 
 _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
     CollectiveWorkload: _collective, GraphWorkload: _graph, InferenceWorkload: _inference,
-    ServingWorkload: check_serving, TrainingWorkload: _training, CapacityWorkload: _capacity,
+    ServingWorkload: _serving, TrainingWorkload: _training, CapacityWorkload: _capacity,
     PlanWorkload: _plan, WorkflowWorkload: _workflow, DiagnoseWorkload: _unchecked,
     TuneWorkload: _unchecked,
 }  # fmt: skip

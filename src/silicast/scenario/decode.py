@@ -12,7 +12,6 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.checks import check_workload
 from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
-from silicast.scenario.serving_checks import check_pools
 from silicast.scenario.strict import convert, require
 from silicast.scenario.workloads import BY_TASK, Workload
 
@@ -92,6 +91,8 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     pools = _tables(raw.pools, PoolTable, "pools")
     links = _tables(raw.links, PoolLinkTable, "links")
     if raw.task != "workflow":  # its stages name their pools
+        from silicast.scenario.serving_checks import check_pools
+
         check_pools(pools, links)
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()

@@ -12,12 +12,12 @@ from silicast.composition.expert_copies import without_copies
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.systems import networks
-from silicast.scenario.answerer import not_yet
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
 from silicast.scenario.host_memory import check_host_memory
 from silicast.scenario.reading import shown
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.scenario.strict import near
 from silicast.serving.deploy import replica_spec
@@ -58,7 +58,7 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
     plain, (pools, drafts) = pools, _drafting(scenario, pools)
     said += drafts
     if len({without_copies(pool.deployment.model) for pool in pools}) > 1:
-        raise not_yet("one traffic over pools of several models", "pools")
+        raise not_yet_of(PARTS["models"], "pools")
     router = _router(scenario, replicas)
     link, assumed = _link(scenario, pools)
     fleet = Fleet(pools, router, scenario.raw.seed or 0, link, plain)
@@ -99,7 +99,7 @@ def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> t
     from silicast.serving.adapters import Adapters, adapted
 
     if scenario.raw.speculative is not None:
-        raise not_yet("drafts beside adapters", "lora")
+        raise not_yet_of(PARTS["drafts"], "lora")
     adapters = Adapters(table.rank, tuple(table.targets or ()), table.adapters)
     return tuple(
         replace(pool, spec=adapted(pool.spec, pool.deployment, adapters)) for pool in pools

@@ -14,7 +14,6 @@ from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
-from silicast.scenario.kinds_of_names import with_kind
 from silicast.scenario.reading import shown
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
 from silicast.scenario.strict import convert, fields_of, near
@@ -52,7 +51,13 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
             return load_device_file(folder / spec)
         return find_device(spec)
     except SilicastError as error:
-        raise _placed(with_kind(error, spec), field) from None
+        raise _placed(_with_kind(error, spec), field) from None
+
+
+def _with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
+    from silicast.scenario.kinds_of_names import with_kind
+
+    return with_kind(error, spec)
 
 
 POWER_CHOSEN = (
@@ -175,7 +180,7 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
             convert({HF_NAMES.get(key, key): value for key, value in spec.items()}, ModelTable)
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
-        raise _placed(_near_fields(with_kind(error, spec)), field) from None
+        raise _placed(_near_fields(_with_kind(error, spec)), field) from None
 
 
 def _near_fields(error: SilicastError) -> SilicastError:
@@ -224,7 +229,7 @@ def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> 
             return load_engine_file(folder / table.name)
         return find_engine(table.name)
     except SilicastError as error:
-        raise _placed(with_kind(error, table.name), field) from None
+        raise _placed(_with_kind(error, table.name), field) from None
 
 
 def host_of(scenario: Scenario) -> Host | None:

@@ -21,23 +21,22 @@ class Coming(msgspec.Struct, frozen=True):
 
     Attributes:
         missing: what it is.
-        instead: what can be asked today, in words; command: the same as one that can be pasted, ""
-            = the scenario without the field.
+        instead: what can be asked today, in words; command: the same as one that can be pasted.
     """
 
     missing: str
     instead: str
-    command: str = ""
+    command: str
 
     @property
     def hint(self) -> str:
         """In one line."""
-        paste = f": `{self.command}`" if self.command else ""
-        return f"today: {self.instead}{paste}; see {PAGE}"
+        return f"today: {self.instead}: `{self.command}`; see {PAGE}"
 
 
 _SERVE = "silicast serve --model Llama-3.1-8B --device h100 --concurrency 32"
 _INFER = "silicast infer --model Llama-3.1-8B --device h100 --batch 8"
+_TRAIN = "silicast train --model Llama-3-8B --device h100 --gpus 8"
 
 TASKS: Mapping[str, Coming] = {
     "workflow": Coming(
@@ -50,7 +49,7 @@ TASKS: Mapping[str, Coming] = {
     "agents": Coming("loops of agents", "one turn of them", f"{_SERVE} --input-len 8192"),
     "rlhf": Coming(
         "reinforcement learning from feedback", "its generation and its training apart",
-        "silicast train --model Llama-3-8B --device h100 --gpus 8",
+        _TRAIN,
     ),
     "diffusion": Coming(
         "pipelines of diffusion as one scenario", "one pass of a network of them",
@@ -64,13 +63,28 @@ FIELDS: Mapping[str, Coming] = {
         "speculative decoding of this task", "task serving with the same table; without it",
         _INFER,
     ),
-    "lora": Coming("low-rank adapters of this task", "task serving or training with it"),
-    "colocation": Coming("co-location in this task", "task serving with two pools and colocation"),
-    "pools": Coming("several pools in this task", "task serving with the same pools"),
-    "links": Coming("links between pools in this task", "task serving with the same pools"),
-    "calibration": Coming("calibration of this task", "the scenario without it"),
-    "cluster.slow_gpus": Coming("slow devices in this task", "task training with it"),
-    "cluster.failures": Coming("failures in this task", "task training with it"),
+    "lora": Coming(
+        "low-rank adapters of this task", "task serving or training with it; without it", _SERVE
+    ),
+    "colocation": Coming(
+        "co-location in this task", "task serving with two pools and colocation; one of them",
+        _SERVE,
+    ),
+    "pools": Coming(
+        "several pools in this task", "task serving with the same pools; one of them", _SERVE
+    ),
+    "links": Coming(
+        "links between pools in this task", "task serving with the same pools; one of them", _SERVE
+    ),
+    "calibration": Coming("calibration of this task", "the scenario without it", _INFER),
+    "cluster.slow_gpus": Coming(
+        "slow devices in this task", "task training with it",
+        f"{_TRAIN} --tp 1 --slow-fraction 0.05 --slow-factor 1.2",
+    ),
+    "cluster.failures": Coming(
+        "failures in this task", "task training with it",
+        f"{_TRAIN} --tp 1 --mtbf-hours 50000 --checkpoint-s 60",
+    ),
     "parallel.dp": Coming(
         "data parallelism in inference", "replicas that share requests", f"{_SERVE} --replicas 2"
     ),
@@ -87,6 +101,46 @@ FIELDS: Mapping[str, Coming] = {
 """Field -> what is missing of it where a task does not take it."""
 
 
+PARTS: Mapping[str, Coming] = {
+    "models": Coming("one traffic over pools of several models", "the traffic of each", _SERVE),
+    "drafts": Coming("drafts beside adapters", "either of them; neither", _SERVE),
+    "links": Coming(
+        "several links between prefill and decode", "one link that joins all pools alike; one pool",
+        _SERVE,
+    ),
+    "colocation": Coming(
+        "co-location of models in pipeline stages or roles", "either model alone, with them",
+        f"{_SERVE} --pp 2",
+    ),
+    "serving plans": Coming(
+        "plans of inference and serving", "plans side by side, or workload.training",
+        "silicast compare --model Llama-3.1-70B --device h100 --plan tp=2 --plan tp=4 --batch 8",
+    ),
+    "plan search": Coming(
+        "a search with a stated {}", "the search without it; one plan with it",
+        f"{_TRAIN} --pp 2 --schedule 1f1b",
+    ),
+    "power": Coming(
+        "power of this device", "another objective",
+        "silicast capacity --model Llama-3.1-8B --device h100 --slo ttft_p99=1s",
+    ),
+    "bound": Coming(
+        "{} of tier bound", "another tier: its answer has bounds beside the metrics",
+        "silicast capacity --model Llama-3.1-8B --device h100 --slo ttft_p99=1s",
+    ),
+    "program": Coming(
+        "a program on several devices",
+        "its collectives as nodes of its graph, or a model of the catalog", f"{_INFER} --tp 2",
+    ),
+    "optimizer": Coming("the optimizer {}", "one of {}", f"{_TRAIN} --optimizer adamw"),
+    "timeline": Coming(
+        "a timeline of task {}", "tasks with one are inference, graph, serving, training",
+        "silicast explain --model Llama-3.1-8B --device h100 --batch 8 --trace timeline.json",
+    ),
+}  # fmt: skip
+"""Part of what a task takes -> what is missing of it; ``{}`` = what the scenario says."""
+
+
 def refuse_coming(tree: Mapping[str, Any]) -> None:
     """Refuses a task that is not answered yet before anything else of it is looked at.
 
@@ -100,6 +154,11 @@ def refuse_coming(tree: Mapping[str, Any]) -> None:
         raise not_yet_of(TASKS[task], "task")
 
 
-def not_yet_of(coming: Coming, field: str) -> SilicastError:
-    """The error for something that comes later."""
-    return unmodelled(f"not yet: {coming.missing}", field, coming.hint)
+def not_yet_of(coming: Coming, field: str, *said: str) -> SilicastError:
+    """The error for something that comes later.
+
+    Args:
+        said: what stands for each ``{}`` of its words, in order.
+    """
+    missing, hint = coming.missing.format(*said[:1]), coming.hint.format(*said[1:])
+    return unmodelled(f"not yet: {missing}", field, hint)

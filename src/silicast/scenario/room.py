@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from silicast.composition.batch_room import largest_batch
+from silicast.composition.batch_room import largest_batch, largest_padded_batch, longest_prompt
 from silicast.composition.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.serving.room import Room, room_of
 
+if TYPE_CHECKING:
+    from silicast.workload.eager import Framework
+
 
 def batch_room(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
 ) -> dict[str, Any]:
     """The largest batch, how many sequences a server keeps at once and the longest context, for
-    sequences as long as the longest; empty for models that generate nothing, under engines that
-    serve nothing, and where not even the weights fit.
+    sequences as long as the longest; without a server where the engine is none and for models that
+    generate nothing. Empty where not even the weights fit.
     """
-    if not deployment.model.causal or deployment.engine.serving is None:
-        return {}
     prompt = max(input_lens)
+    if framework is not None or not deployment.model.causal or deployment.engine.serving is None:
+        if framework is None:
+            batch = largest_batch(deployment, prompt, output_len)
+        else:
+            batch = largest_padded_batch(deployment, prompt, output_len, framework)
+        tokens = longest_prompt(deployment, output_len, framework)
+        generated = output_len - 1 if deployment.model.encoder is None else 0
+        return {"batch": batch, "context_tokens": tokens + generated} if batch else {}
     try:
         room = room_of(deployment, prompt, output_len)
     except SilicastError:

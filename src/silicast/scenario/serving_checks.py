@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import unknown_name
 from silicast.scenario.reading import shown
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import PoolLinkTable, PoolTable
 from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
@@ -63,18 +64,13 @@ def _links(
                 f"caches move from prefill to decode: {' or '.join(ends)}",
             )  # fmt: skip
             if len(ends) > 1:
-                raise _one_link(field, f"leave it out: the link joins {' and '.join(ends)} alike")
+                raise not_yet_of(PARTS["links"], field)
         if place:
-            raise _one_link(f"links.{name}", f"keep {next(iter(links))} or {name}")
+            raise not_yet_of(PARTS["links"], f"links.{name}")
     require(
         bool(pools) or not links, "there are no pools to join", "links",
         "a link joins a pool with role = prefill and one with role = decode",
     )  # fmt: skip
-
-
-def _one_link(field: str, hint: str) -> SilicastError:
-    message = "not yet: several links between prefill and decode"
-    return SilicastError(message, kind="not_yet", field=field, hint=hint)
 
 
 _TRACE = ("path", "rows", "bad_rows")

@@ -20,6 +20,7 @@ from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import pools_of
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import ColocationTable
 from silicast.serving.colocation import Colocation, Tenant
 from silicast.serving.deploy import replica_spec
@@ -206,11 +207,7 @@ def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
                 hint="models that share devices need as many replicas of as many devices each",
             )
         if plan.pp > 1 or pool.role:
-            raise SilicastError(
-                f"not yet: co-location with {'pipeline stages' if plan.pp > 1 else 'roles'}",
-                kind="not_yet",
-                field=f"pools.{name}",
-            )
+            raise not_yet_of(PARTS["colocation"], f"pools.{name}")
         if mode == "mig" and plan.gpus > 1:
             raise SilicastError(
                 "parts of a device have no links to others",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.kernels.optimizer import RULES
-from silicast.scenario.answerer import not_yet
+from silicast.scenario.road import PARTS, not_yet_of
 
 SAME_RULE: Mapping[str, str] = {"fused_adam": "adamw", "distributed_adam": "adamw"}
 """Names that frameworks give one rule."""
@@ -22,7 +22,5 @@ def update_rule(name: str) -> str:
     """
     rule = SAME_RULE.get(name, name)
     if rule not in RULES:
-        raise not_yet(
-            f"the optimizer {name}", "workload.optimizer", f"modelled: {', '.join(RULES)}"
-        )
+        raise not_yet_of(PARTS["optimizer"], "workload.optimizer", name, ", ".join(RULES))
     return rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -37,6 +38,7 @@ class KvLayout:
     blocks: I64
 
     @staticmethod
+    @lru_cache(maxsize=256)
     def of(deployment: Deployment) -> KvLayout:
         """The layout of a deployment's cache."""
         model, plan, policy = deployment.model, deployment.plan, deployment.policy

@@ -5,7 +5,6 @@ limits with which its engine starts and what its cache holds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal, final
 
 from silicast.composition.deployment import Deployment
@@ -39,7 +38,7 @@ def room_of(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> R
     Raises:
         SilicastError: the engine does not serve, or the model does not fit.
     """
-    limits, layout = limits_of(deployment, Expected(prompt_tokens)), _layout(deployment)
+    limits, layout = limits_of(deployment, Expected(prompt_tokens)), KvLayout.of(deployment)
     return room_under(limits, layout, deployment, prompt_tokens + output_tokens)
 
 
@@ -51,11 +50,6 @@ def room_under(limits: Limits, layout: KvLayout, deployment: Deployment, tokens:
         by="kv_cache" if held < limits.sequences else "engine",
         context_tokens=longest_sequence(limits, layout, deployment.model.max_positions),
     )
-
-
-@lru_cache(maxsize=256)
-def _layout(deployment: Deployment) -> KvLayout:
-    return KvLayout.of(deployment)
 
 
 def held_by_cache(limits: Limits, layout: KvLayout, tokens: int) -> int:

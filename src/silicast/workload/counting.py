@@ -168,9 +168,18 @@ def activation_bytes(
     that it passes); each beside the residual. Logits come on top of nothing but the hidden
     states: two bytes as computed, gathered over the ranks, and four as sampled.
     """
+    shard, element = shard_of(model, plan, policy), precision.hidden_bytes
+    in_layers = tokens * _live_elements(model, plan, precision, policy) * element
+    logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
+    return max(in_layers, tokens * model.hidden * element + logits)
+
+
+@lru_cache(maxsize=256)
+def _live_elements(model: ModelConfig, plan: Plan, precision: Precision, policy: Policy) -> int:
+    """Elements of one token that live at once at the worst point of a layer."""
     shard = shard_of(model, plan, policy)
     rank = Nodes(model, shard, precision)
-    hidden, element = model.hidden, precision.hidden_bytes
+    hidden = model.hidden
     ups = 2 if model.gated else 1
     points: list[int] = []
     for kind in model.kinds:
@@ -191,10 +200,7 @@ def activation_bytes(
         groups = 1 if policy.dispatches(plan) else shard.groups
         gathered = groups * (hidden + model.moe.topk * routed)
         points += [hidden + gathered, 2 * hidden + ups * shared + shared]
-    parallel = 0 if model.residual == "sequential" else hidden
-    in_layers = tokens * (parallel + max(points)) * element
-    logits = logit_rows * (shard.vocab * element + shard.padded_vocab * (element + 4))
-    return max(in_layers, tokens * hidden * element + logits)
+    return max(points) + (0 if model.residual == "sequential" else hidden)
 
 
 def linear_flops_per_token(model: ModelConfig) -> int:
@@ -335,7 +341,8 @@ def graph_flops(graph: Graph, symbols: Mapping[str, Dim]) -> int:
     return sum(block.count * op_flops(node.op.bind(symbols)) for block, node in graph.nodes())
 
 
-def _mixing(model: ModelConfig, layers: range | None = None) -> dict[LayerKind, int]:
+@lru_cache(maxsize=1024)
+def _mixing(model: ModelConfig, layers: range | None = None) -> Mapping[LayerKind, int]:
     """Kinds of layers that mix tokens, and how many of ``layers`` are of each."""
     return {kind: count for kind, count in model.kind_counts(layers).items() if kind.mixer}
 

@@ -257,7 +257,7 @@ class ModelConfig:
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The different kinds of layers, in the order of their first layer."""
-        return tuple(dict.fromkeys(_kinds_of_layers(self)))
+        return _kinds_in_order(self)
 
     def mixer(self, layer: int) -> str:
         """The token mixer of ``layer``, "" = none."""
@@ -283,11 +283,7 @@ class ModelConfig:
 
     def kind_counts(self, layers: range | None = None) -> dict[LayerKind, int]:
         """How many of ``layers``, by default of all, are of each kind."""
-        kinds = _kinds_of_layers(self)
-        counts: dict[LayerKind, int] = {}
-        for layer in range(self.layers) if layers is None else layers:
-            counts[kinds[layer]] = counts.get(kinds[layer], 0) + 1
-        return counts
+        return dict(_kind_counts(self, range(self.layers) if layers is None else layers))
 
     def kind(self, layer: int) -> LayerKind:
         """What ``layer`` looks like; sizes of parts that it does not have are 0."""
@@ -319,6 +315,19 @@ def check_size(field: str, value: object) -> None:
 def _kinds_of_layers(model: ModelConfig) -> tuple[LayerKind, ...]:
     """The kind of every layer: asked for again and again, made once a model."""
     return tuple(_kind(model, layer) for layer in range(model.layers))
+
+
+@lru_cache(maxsize=1024)
+def _kinds_in_order(model: ModelConfig) -> tuple[LayerKind, ...]:
+    return tuple(dict.fromkeys(_kinds_of_layers(model)))
+
+
+@lru_cache(maxsize=1024)
+def _kind_counts(model: ModelConfig, layers: range) -> tuple[tuple[LayerKind, int], ...]:
+    kinds, counts = _kinds_of_layers(model), dict[LayerKind, int]()
+    for layer in layers:
+        counts[kinds[layer]] = counts.get(kinds[layer], 0) + 1
+    return tuple(counts.items())
 
 
 def _kind(model: ModelConfig, layer: int) -> LayerKind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from silicast.core.errors import SilicastError
@@ -47,6 +48,7 @@ class Shard:
         return self.vocab * self.tp
 
 
+@lru_cache(maxsize=1024)
 def shard_of(model: ModelConfig, plan: Plan, policy: Policy = Policy()) -> Shard:
     """What a rank of ``plan`` holds of ``model``.
 

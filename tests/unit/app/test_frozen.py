@@ -19,7 +19,8 @@ FROZEN = {
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "
-        "--range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed --tp "
+        "--range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed "
+        "--price --price-where --tp "
         "--pp --ep --attention-dp --requests-out --steps-out --trace-out --metrics-out --sweep "
         "--plot --html --calibration --strict --json"
     ),
@@ -36,7 +37,8 @@ FROZEN = {
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"
         " --input-len --output-len --requests"
         " --range-ratio --slo --engine --option --dtype --kv-dtype --power-w --replicas --seed"
-        " --tp --pp --ep --attention-dp --users --max-gpus --calibration --strict --json"
+        " --price --price-where --tp --pp --ep --attention-dp --users --max-gpus --calibration"
+        " --strict --json"
     ),
     "collective": (
         "--bytes --device --gpus --gpus-per-node --inter-node --dtype --implementation"

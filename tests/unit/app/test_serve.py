@@ -43,6 +43,38 @@ def test_one_screen_says_what_a_server_does(load: str, capsys: Capture) -> None:
     assert len(out.splitlines()) < 45
 
 
+def test_a_price_makes_a_cost_and_says_whose_it_is(capsys: Capture) -> None:
+    status, out, err = run(f"{SERVE} --concurrency 6 --replicas 2 --price h100=2.3EUR", capsys)
+    assert (status, err) == (0, "")
+    assert "per million output tokens" in out
+    assert out.splitlines()[-1] == "price: a device is 2.3 EUR an hour"
+    _, out, _ = run(f"{SERVE} --concurrency 6 --replicas 2 --price 2.3 --json", capsys)
+    metrics = json.loads(out)["metrics"]
+    rate = metrics["output_tokens_per_s"]["estimate"]
+    cost = metrics["cost_per_million_output_tokens"]["estimate"]
+    assert cost == pytest.approx(2 * 2.3 / 3600 / rate * 1e6)
+    capacity = "capacity --model Llama-3.1-8B --device h100 --rate 8 --requests 40 --price 2.5"
+    status, out, err = run(f"{capacity} --slo ttft_p99=2s", capsys)
+    assert (status, err) == (0, "")
+    assert "cost: 2.50 an hour" in out
+
+
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        ("-1", "from 0 on"),
+        ("2.5x", "from 0 on"),
+        ("h200=2", "not among"),
+        ("no.csv", "cannot read"),
+    ],
+)
+def test_a_wrong_price_is_refused(price: str, said: str, capsys: Capture) -> None:
+    status, out, err = run(f"{SERVE} --rate 8 --price {price}", capsys)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "--price" in err
+
+
 def test_json_is_the_answer_of_the_scenario_file(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "s.json"
     asked = ServeFlags(

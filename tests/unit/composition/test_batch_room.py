@@ -6,9 +6,11 @@ import pytest
 
 from silicast.composition.batch_room import largest_batch
 from silicast.composition.memory import static_batch_memory
+from silicast.composition.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.scenario.answerers.inference import batch_deployment
 from silicast.scenario.decode import decode
+from silicast.scenario.room import batch_room
 from silicast.serving.room import room_of
 
 CASES: tuple[tuple[str, str, dict[str, int]], ...] = (
@@ -42,3 +44,32 @@ def test_where_the_weights_do_not_fit_there_is_no_room() -> None:
     assert largest_batch(deployment, 8, 8) == 0
     with pytest.raises(SilicastError, match="no room"):
         room_of(deployment, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "output"),
+    [
+        ("Llama-3.1-8B", "torch-eager", 128),
+        ("BERT-Large", "torch-compile", 1),
+        ("BERT-Large", "", 1),
+    ],
+)
+def test_frameworks_and_encoders_say_their_room_too(model: str, engine: str, output: int) -> None:
+    tree = {
+        "task": "inference", "model": model, "device": "h100",
+        "workload": {"batch": 8, "input_len": 300, "output_len": output},
+        **({"engine": {"name": engine}} if engine else {}),
+    }  # fmt: skip
+    deployment, framework, _ = batch_deployment(decode(tree))
+    room = batch_room(deployment, [300] * 8, output, framework)
+    most, longest = room["batch"], room["context_tokens"]
+    assert "concurrency" not in room
+
+    def excess(count: int, tokens: int) -> int:
+        return batch_memory(deployment, [tokens] * count, output, framework).excess
+
+    assert excess(most, 300) == 0 < excess(most + 1, 300)
+    assert longest <= deployment.model.max_positions
+    assert excess(1, longest - output + 1) == 0
+    if longest < deployment.model.max_positions:
+        assert excess(1, longest - output + 2) > 0

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
@@ -41,9 +42,11 @@ def capacity(
 
     from silicast.report.answers import answer_report
 
+    price = price_of(asked.price, asked.price_where, asked.device)
     return print_reply(
-        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
-    )
+        reply, lambda found: with_price_line(answer_report(scenario, found), price), json=json,
+        strict=strict,
+    )  # fmt: skip
 
 
 def capacity_scenario(

@@ -10,9 +10,10 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.capacity_search import COUNTED, Search
 from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.set_fields import with_fields
 from silicast.scenario.workloads import CapacityWorkload
 
@@ -34,8 +35,7 @@ class CapacityAnswerer(Answerer):
         assert isinstance(work, CapacityWorkload)
         refuse_unmodelled(scenario, "colocation")
         if scenario.raw.tier == "bound":
-            hint = "another tier; the answer has bounds beside its metrics"
-            raise not_yet("capacity of tier bound", "tier", hint)
+            raise not_yet_of(PARTS["bound"], "tier", "capacity")
         found, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:

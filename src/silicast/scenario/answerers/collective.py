@@ -9,9 +9,9 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.topology import Topology
-from silicast.composition.breakdown import ELSEWHERE, NETWORK_ASSUMED
 from silicast.composition.engine import Engine
 from silicast.composition.pipes import pipe_parts
+from silicast.composition.remarks import ELSEWHERE, NETWORK_ASSUMED
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.device import Device

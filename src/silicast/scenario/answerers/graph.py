@@ -19,12 +19,13 @@ from silicast.composition.training_step import (
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity, Tier
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
-from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, description, framework_of, machine_of
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.program_file import is_execution_trace, program_in
 from silicast.scenario.resolve import plan_of
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.uncertainty import uncertainty_of
 from silicast.scenario.update_rule import update_rule
 from silicast.scenario.workloads import GraphWorkload
@@ -120,9 +121,7 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
 def _of_file(scenario: Scenario) -> AskedPass:
     plan = plan_of(scenario)
     if plan.gpus > 1 or plan.dp > 1 or plan.cp > 1:
-        raise not_yet(
-            "a program on several devices", "parallel", "its collectives are nodes of its graph"
-        )
+        raise not_yet_of(PARTS["program"], "parallel")
     machine, warnings = machine_of(scenario)
     program = program_in(scenario, compiles=machine.engine.compiles)
     found = predict_program(machine, program.graph, state_bytes=program.state_bytes)

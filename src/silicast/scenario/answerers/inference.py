@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from silicast.composition.assumed_structure import with_assumed_structure
-from silicast.composition.breakdown import kernels_domain
 from silicast.composition.deployment import Deployment
 from silicast.composition.static_batch import (
     MAX_EVALUATED_STEPS,
@@ -122,7 +121,7 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
     found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
-    if any(kernels_domain(steps.model) != "in" for steps in found.steps):
+    if any(steps.model.kernels_domain != "in" for steps in found.steps):
         warnings.append(not_measured(deployment.device))
     bound_only = one.scenario.raw.tier == "bound"
     figures = {}
@@ -131,7 +130,7 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
         figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
     reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
-    if room := batch_room(deployment, lengths, one.work.output_len):
+    if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.imbalance import imbalance

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
-from silicast.composition.breakdown import ELSEWHERE
 from silicast.composition.clock import not_held
 from silicast.composition.pipes import kernel_pipes
+from silicast.composition.remarks import ELSEWHERE
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device

@@ -13,9 +13,10 @@ from silicast.distributed.candidates import FIELDS, RECOMPUTES, Candidates, Spac
 from silicast.distributed.search import FINALISTS, Finalist, Found, search, why_slower, words
 from silicast.distributed.search_file import SearchFile
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerer import Answerer, not_yet, register
+from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answerers.training import answer_of
 from silicast.scenario.decode import Scenario
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.search_inputs import search_inputs
 from silicast.scenario.training_memory import needed_bytes
 from silicast.scenario.training_runs import Prepared, TrainingRun, prepared
@@ -60,7 +61,7 @@ def found_of(
     work = scenario.workload
     assert isinstance(work, PlanWorkload)
     if work.training is None:
-        raise not_yet("plans of inference and serving", "workload", "workload.training")
+        raise not_yet_of(PARTS["serving plans"], "workload")
     if work.objective == "latency":
         raise SilicastError(
             "a step has no latency", field="workload.objective", hint="step_time, or mfu"
@@ -76,10 +77,7 @@ def found_of(
     table = scenario.raw.parallel
     for name in ("schedule", "shard"):
         if getattr(table, name):
-            raise not_yet(
-                f"a search with a stated {name}", f"parallel.{name}", "leave it out, or ask task "
-                '"training" for one plan',
-            )  # fmt: skip
+            raise not_yet_of(PARTS["plan search"], f"parallel.{name}", name)
     pinned |= {"dp": table.dp} if table.dp else {}
     pinned |= {"zero": table.zero} if table.zero is not None else {}
     pinned |= {"etp": table.etp} if table.etp else {}
@@ -87,10 +85,8 @@ def found_of(
         pinned["micro_batch"] = work.training.micro_batch
     if asked.recompute is not None:
         if asked.recompute not in RECOMPUTES:
-            raise not_yet(
-                "a search with single modules computed again", "workload.training.recompute",
-                ", ".join(RECOMPUTES),
-            )  # fmt: skip
+            field = "workload.training.recompute"
+            raise not_yet_of(PARTS["plan search"], field, "module that is computed again")
         pinned["recompute"] = RECOMPUTES.index(asked.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(

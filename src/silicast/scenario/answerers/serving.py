@@ -8,9 +8,10 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief, bounds_alone
-from silicast.scenario.answerer import Answerer, not_yet, refuse_unmodelled, register
+from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.fleets import fleet_of
+from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
@@ -37,8 +38,7 @@ class ServingAnswerer(Answerer):
             from silicast.scenario.colocated import answer_of
 
             if only_bounds:
-                hint = "another tier; the answer has bounds beside its metrics"
-                raise not_yet("co-location of tier bound", "tier", hint)
+                raise not_yet_of(PARTS["bound"], "tier", "co-location")
             return answer_of(scenario)
         return prepared(scenario).answer(only_bounds=only_bounds)
 

@@ -1,0 +1,69 @@
+"""`--price` of one device: a number, or what `silicast compare` takes: `h100=2.5` or a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from silicast.app.console import warn
+from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from silicast.exploration.prices import Price
+
+FLAG = "--price"
+
+
+def price_of(text: str | None, where: str | None, device: str) -> Price | None:
+    """What the device costs for an hour; None where no price is given.
+
+    Args:
+        where: which prices of a file count.
+
+    Raises:
+        SilicastError: as :func:`~silicast.exploration.prices.price_list`, or it has none of the
+            device.
+
+    >>> price_of("2.5", None, "h100").said()
+    '2.5 USD an hour'
+    """
+    if text is None:
+        if where is not None:
+            raise SilicastError("chooses among prices: give --price", field="--price-where")
+        return None
+    from silicast.exploration.prices import price_list
+    from silicast.hardware.catalog import find_device
+
+    alone = "=" not in text and "," not in text and text[:1] in "0123456789.-"
+    prices = price_list([f"{device}={text}" if alone else text], where, [device])
+    found = prices.of(find_device(device).name)
+    if found is None:
+        asked = f" ({where})" if where else ""
+        raise SilicastError(
+            f"has no price of {device}{asked}", field=FLAG, hint=f"for example {FLAG} 2.5"
+        )
+    return found
+
+
+def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:
+    """The scenario with what its devices cost."""
+    if price is None:
+        return scenario
+    cluster = {**scenario.get("cluster", {}), "price_per_gpu_hour": price.per_hour}
+    return {**scenario, "cluster": cluster}
+
+
+def with_price_line(report: RenderableType, price: Price | None) -> RenderableType:
+    """A report that says whose price its cost rests on; what makes the price doubtful is warned
+    about.
+    """
+    if price is None:
+        return report
+    import datetime
+
+    from rich.console import Group
+
+    if doubt := price.doubt(datetime.datetime.now(tz=datetime.UTC).date()):
+        warn(f"the price {doubt}: {price.said()}")
+    return Group(report, f"price: a device is {price.said()}")
