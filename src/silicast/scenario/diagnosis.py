@@ -52,7 +52,7 @@ KEPT_SD = 0.01
 NO_GAIN = math.log(1.01)
 """A faster configuration is named where it is as likely as not to save more than this."""
 GROUP = 8
-"""Kernels that the same resource bounds, from which on they tell what the device is off by."""
+"""Kernels alike, from which on they tell what predictions are off by on their device."""
 
 
 @final
@@ -209,10 +209,10 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     """What predicted best times of each kernel are off by, as far as the others give it away.
 
     None where the device was swept, the configuration is known (which says more), the kernel cannot
-    be diagnosed, or fewer than :data:`GROUP` kernels are alike: on one device, in one format,
-    bounded by the same resource.
+    be diagnosed, or fewer than :data:`GROUP` kernels are alike: on one device, in one format, their
+    products in one regime.
     """
-    places: dict[tuple[Device, str, str], list[int]] = {}
+    places: dict[tuple[object, ...], list[int]] = {}
     logs: dict[int, float] = {}
     card = shipped_ranker().card
     for place, one in enumerate(kernels):
@@ -224,7 +224,7 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
         except SilicastError:  # named where it is diagnosed
             continue
         logs[place] = math.log(measured / sum(found.estimate_s for found in every))
-        group = one.device, one.op.variant.dtype, every[0].bound_by
+        group = one.device, one.op.variant.dtype, every[0].regime
         places.setdefault(group, []).append(place)
     errors: list[GroupError | None] = [None] * len(kernels)
     for some in places.values():

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,7 @@ DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that files are written for where none is stated."""
 MOST_TOKENS = 1 << 20
 BLOCK_SCALED = "fp8_block"
+VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
 
 
 @final
@@ -176,6 +178,11 @@ def tune_experts(
             such files, or an existing file in another format.
     """
     engine = engine.strip().casefold()
+    if compiler and not VERSION.fullmatch(compiler):
+        raise SilicastError(
+            f"expected a version of Triton, found {compiler[:40]!r}", field="triton",
+            hint="for example 3.5.1",
+        )  # fmt: skip
     layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype or config.default_precision.expert.name, field="dtype")
     known = read_tuned_file(existing) if existing else None

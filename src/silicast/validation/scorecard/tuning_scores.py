@@ -40,7 +40,7 @@ class Choice:
         problem: which; order: places in the grid, best first.
         chosen_s, p05_s, p95_s: time of the first one.
         rule_s: predicted time of SGLang's rule.
-        log_sd: of the first one's time; bound_by: what bounds it.
+        log_sd: of the first one's time; regime: what it is alike in with others.
     """
 
     problem: Swept
@@ -50,7 +50,7 @@ class Choice:
     p95_s: float
     rule_s: float
     log_sd: float
-    bound_by: str
+    regime: tuple[str, bool]
 
     def hits(self, count: int) -> bool:
         """Whether one of the first ``count`` comes within 1 % of the best."""
@@ -82,7 +82,7 @@ def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: s
     low, high = found.interval()
     rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), found, ranker, constants)
     return Choice(
-        one, places[found.order], found.estimate_s, low, high, rule, found.log_sd, found.bound_by
+        one, places[found.order], found.estimate_s, low, high, rule, found.log_sd, found.regime
     )
 
 
@@ -157,10 +157,10 @@ def group_sd(found: Sequence[Choice]) -> float:
 
 
 def _alike(found: Sequence[Choice]) -> Iterator[list[int]]:
-    """Places of kernels that the same resource bounds on the same device."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    """Places of kernels alike on the same device."""
+    groups: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(found):
-        groups.setdefault((one.problem.device, one.bound_by), []).append(place)
+        groups.setdefault((one.problem.device, one.regime), []).append(place)
     yield from groups.values()
 
 
