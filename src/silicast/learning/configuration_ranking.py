@@ -30,6 +30,7 @@ from silicast.core.dtypes import Recipe
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90
 from silicast.core.provenance import Provenance
 from silicast.core.tensors import read_tensors, write_tensors
 from silicast.hardware.device import Device
@@ -222,6 +223,11 @@ class Ranked:
         memory, cores = self.times.memory_s[first], self.times.core_s[first]
         many = rows_of_expert(self.product) > MANY_ROWS
         return "memory" if memory >= cores else "cores", many
+
+    def interval(self) -> tuple[float, float]:
+        """5 % and 95 % quantiles of the first one's time."""
+        spread = float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
+        return self.estimate_s / spread, self.estimate_s * spread
 
 
 MANY_ROWS = 64.0
