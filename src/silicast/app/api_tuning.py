@@ -50,7 +50,7 @@ def tune(
     ep: int = 1,
     tokens: int | Sequence[int] = (),
     existing: str | Path | None = None,
-    triton: str = "",
+    compiler: str = "",
 ) -> TuningPlan:
     """Tuned configurations of a model's experts, or of its plain products with scaled blocks.
 
@@ -63,7 +63,7 @@ def tune(
         tp: tensor-parallel degrees, one file each; ep: ranks that share the experts.
         tokens: numbers of tokens; left out, those that tuners use.
         existing: a file of the engine to judge beside the new entries.
-        triton: version of Triton that the files are for.
+        compiler: version of Triton that the files are for.
 
     Returns:
         The files with their entries; ``plan.write(folder)`` writes them.
@@ -95,5 +95,5 @@ def tune(
         )  # fmt: skip
     return tune_experts(
         config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
-        compiler=triton,
+        compiler=compiler,
     )  # fmt: skip

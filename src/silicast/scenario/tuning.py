@@ -180,7 +180,7 @@ def tune_experts(
     engine = engine.strip().casefold()
     if compiler and not VERSION.fullmatch(compiler):
         raise SilicastError(
-            f"expected a version of Triton, found {compiler[:40]!r}", field="triton",
+            f"expected a version, found {compiler[:40]!r}", field="compiler",
             hint="for example 3.5.1",
         )  # fmt: skip
     layout, board, config = _found(engine, device, model)

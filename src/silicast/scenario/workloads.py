@@ -336,13 +336,13 @@ class DiagnoseWorkload(Table, frozen=True):
 
 class TuneWorkload(Table, frozen=True):
     """Configurations of a model's experts or plain products, for numbers of tokens; ``existing`` is
-    a file of the engine to judge beside them, ``triton`` the compiler's version.
+    a file of the engine to judge beside them, ``compiler`` the version that they are for.
     """
 
     kernel: Literal["moe", "gemm"] = "moe"
     tokens: Annotated[list[Tokens], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     existing: Name | None = None
-    triton: Annotated[str, Meta(max_length=32)] = ""
+    compiler: Annotated[str, Meta(max_length=32)] = ""
 
 
 Workload = (

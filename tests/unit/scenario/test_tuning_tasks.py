@@ -78,7 +78,7 @@ def test_tuning_is_that_of_the_command(kernel: str) -> None:
     [
         ({"engine": "trtllm"}, "engine"), ({"model": "Llama-3.1-8B"}, "model"),
         ({"parallel": {"ep": 3}}, "parallel.ep"),
-        ({"workload": {"kernel": "moe", "triton": "new"}}, "triton"),
+        ({"workload": {"kernel": "moe", "compiler": "new"}}, "compiler"),
         ({"workload": {"kernel": "moe", "existing": "none.json"}}, ""),
     ],
 )  # fmt: skip

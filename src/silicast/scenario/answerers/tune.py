@@ -14,6 +14,7 @@ from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, reg
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, model_of
 from silicast.scenario.schema import ParallelTable, PrecisionTable
+from silicast.scenario.tuned_files import engines
 from silicast.scenario.tuning import (
     BLOCK_SCALED,
     TunedFile,
@@ -25,7 +26,6 @@ from silicast.scenario.tuning import (
 from silicast.scenario.workloads import TuneWorkload
 
 UNUSED = ("cluster", "host", "limits", "seed", "tier", "calibration", "router")
-ENGINE = "vllm"
 
 
 @register
@@ -57,7 +57,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     work, raw, engine = scenario.workload, scenario.raw, scenario.engine
     assert isinstance(work, TuneWorkload)
     existing = None if work.existing is None else scenario.folder / work.existing
-    named = ENGINE if engine is None else engine.name
+    named = engines()[0] if engine is None else engine.name
     device, model = device_of(scenario), model_of(scenario)
     own = raw.precision or PrecisionTable()
     if work.kernel == "gemm":
@@ -68,7 +68,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     return tune_experts(
         model, device, named, dtype=own.experts or own.recipe or "",
         tp=(_experts_degree(raw.parallel),), ep=raw.parallel.ep, tokens=work.tokens,
-        existing=existing, compiler=work.triton,
+        existing=existing, compiler=work.compiler,
     )  # fmt: skip
 
 
