@@ -18,11 +18,15 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import final
 
+from silicast.core.prediction import Z90
+
 NORMAL = NormalDist()
 FARTHEST = 4.0
 """Shared errors are looked for within so many of their standard deviations."""
 PLACES = 161
 SMALLEST = 1e-12
+NONE = math.log(1.01)
+"""Measurements of one kernel differ by as much."""
 
 
 @final
@@ -32,10 +36,12 @@ class GainBelief:
 
     Attributes:
         mean, sd: of the normal before it is cut.
+        seen: the log of measured over predicted best time alone.
     """
 
     mean: float
     sd: float
+    seen: float
 
     @property
     def _below(self) -> float:
@@ -44,7 +50,7 @@ class GainBelief:
     def quantile(self, share: float) -> float:
         """The log that a share of the belief lies below.
 
-        >>> GainBelief(-5.0, 0.1).quantile(0.5) >= 0.0
+        >>> GainBelief(-5.0, 0.1, 0.0).quantile(0.5) >= 0.0
         True
         """
         above = (1.0 - self._below) * (1.0 - share)
@@ -58,10 +64,20 @@ class GainBelief:
         """The median log."""
         return self.quantile(0.5)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The 90 % interval of the log: from no gain at all where less than :data:`NONE` is likely
+        enough, to what the measured time allows without any belief beforehand: a few gains are far
+        above the usual ones.
+        """
+        low = self.quantile(0.05)
+        high = max(self.quantile(0.95), self.seen + Z90 * self.sd)
+        return (low if low >= NONE else 0.0), high
+
     def chance(self, log: float) -> float:
         """That the gain's log exceeds one that is not negative.
 
-        >>> round(GainBelief(0.1, 0.05).chance(0.0), 6)
+        >>> round(GainBelief(0.1, 0.05, 0.1).chance(0.0), 6)
         1.0
         """
         above = NORMAL.cdf((self.mean - log) / self.sd)
@@ -78,7 +94,7 @@ def gain_belief(log: float, sd: float, usual: float) -> GainBelief:
         log: of measured over predicted best time; sd: of the error of that.
         usual: mean log of gains before anything is measured.
     """
-    return GainBelief(log - sd * sd / usual, sd)
+    return GainBelief(log - sd * sd / usual, sd, log)
 
 
 def shared_error(

@@ -35,7 +35,7 @@ from silicast.learning.configured import PRODUCTS
 from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.kernel_causes import product_causes, summed
 from silicast.learning.tiers import Evidence
-from silicast.learning.tuning_gain import GainBelief, gain_belief, shared_error
+from silicast.learning.tuning_gain import NONE, GainBelief, gain_belief, shared_error
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.resolve import find_any_device
 from silicast.workload.op import Op
@@ -49,8 +49,6 @@ SAME_REPEATS = 4
 """So many equal repeats are a timer's, not a kernel's."""
 KEPT_SD = 0.01
 """Judged: spread of a single measurement whose repeats are not known."""
-NO_GAIN = math.log(1.01)
-"""A faster configuration is named where it is as likely as not to save more than this."""
 GROUP = 8
 """Kernels alike, from which on they tell what predictions are off by on their device."""
 
@@ -359,10 +357,11 @@ def _faster(
 ) -> Faster | None:
     """The best configuration and its gain over the measured time."""
     best = every[0].grid[int(every[0].order[0])]
-    if best == ran or belief.middle < NO_GAIN:
+    if best == ran or belief.middle < NONE:  # as likely as not to be none
         return None
+    least, most = belief.ends
     low, middle, high = (
-        max(measured * math.exp(-belief.quantile(share)), bound_s) for share in (0.95, 0.5, 0.05)
+        max(measured * math.exp(-log), bound_s) for log in (most, belief.middle, least)
     )
 
     def gain(time: float) -> float:

@@ -21,6 +21,9 @@ def test_quantiles_are_in_order_and_agree_with_chances(log: float, sd: float, us
     belief = gain_belief(log, sd, usual)
     low, middle, high = (belief.quantile(share) for share in (0.05, 0.5, 0.95))
     assert 0.0 <= low <= middle <= high
+    first, last = belief.ends
+    assert 0.0 <= first <= low
+    assert middle <= high <= last
     assert belief.chance(middle) == pytest.approx(0.5, abs=0.02)
     assert belief.chance(0.0) == pytest.approx(1.0, abs=1e-6)
     assert 0.0 <= belief.chance(high) <= belief.chance(low) <= 1.0

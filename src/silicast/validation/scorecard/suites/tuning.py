@@ -169,10 +169,9 @@ def _gains(found: Sequence[Choice], split: str) -> Iterator[Scored]:
 
 def _believed(metric: str, timed: Sequence[Choice], beliefs: Sequence[GainBelief]) -> Scored:
     """Gains over a measured default, as `silicast diagnose` believes them."""
-    middle, low, high = (
-        np.exp([one.quantile(share) for one in beliefs]) for share in (0.5, 0.05, 0.95)
-    )
-    measured = _column(timed, lambda x: x.problem.default_s or np.nan)
+    middle = np.exp([one.middle for one in beliefs])
+    low, high = np.exp([one.ends for one in beliefs]).T
+    measured = _column(timed, lambda x: max(x.problem.default_s or np.nan, x.problem.best_s))
     return _gain(metric, timed, measured, middle, low, high)
 
 
