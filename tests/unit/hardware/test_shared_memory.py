@@ -46,6 +46,6 @@ def test_without_one_a_file_is_refused() -> None:
     assert error.value.field == "memory.l2"
 
 
-def test_a_device_without_one_names_what_is_missing() -> None:
+def test_a_design_takes_its_largest() -> None:
     device = find_device("hbm-pim")
     assert device.l2 is device.memory["registers"]  # all instances of a level of a design together
