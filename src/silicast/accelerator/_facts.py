@@ -214,6 +214,12 @@ class Facts:
         limit = min(most, self.slots[slot].limit)
         return np.array([f for f in wanted if left % f == 0 and f <= limit], dtype=np.int64)
 
+    def held(self, level: int, t: int) -> float:
+        """Share of a tile's words that take room in a memory, at least."""
+        if self.prices is None:
+            return 1.0
+        return self.prices.held.get((level, self.tensors[t].name), 1.0)
+
     def volume(self, tensor: Tensor, tile: F64) -> F64:
         """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
         found = np.ones(tile.shape[1])

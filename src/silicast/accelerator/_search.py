@@ -30,6 +30,8 @@ STUCK = 1 << 20
 CHUNK = 512
 FINALISTS = 65_536
 """Complete mappings that are counted exactly, so many at a time, and at most."""
+FEW = 1024
+"""At most on designs that leave zeros out, which take long to count."""
 
 
 @final
@@ -73,7 +75,7 @@ class Search:
         factors = np.ones((len(self.facts.einsum.dims), len(states)))
         memory = None if place.is_spatial else self.facts.arch.nodes[place.node]
         inside = [] if place.is_spatial else [
-            self.facts.tensors[t]
+            (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
             for t, kept in enumerate(self.facts.kept) if self.facts.level_at[slot] in kept
         ]  # fmt: skip
         for d in range(len(self.facts.einsum.dims)):
@@ -96,7 +98,8 @@ class Search:
             elif isinstance(memory, Memory) and memory.capacity_words is not None:
                 tile = states.tile[:, rows] * factors
                 needed = sum(
-                    (memory.taken(self.facts.volume(t, tile)) for t in inside), np.zeros(len(rows))
+                    (memory.taken(self.facts.volume(t, tile) * share) for t, share in inside),
+                    np.zeros(len(rows)),
                 )
                 fits = needed <= memory.usable_words
             else:
@@ -315,7 +318,10 @@ class Search:
             the best, its objective, and the least bound of those that were not counted.
         """
         best, batch = math.inf, None
-        for begin in range(0, min(len(order), FINALISTS if self.is_proof else CHUNK), CHUNK):
+        most = FINALISTS if self.is_proof else CHUNK
+        if self.arch.knows_zeros:
+            most = min(most, FEW)
+        for begin in range(0, min(len(order), most), CHUNK):
             rows = order[begin : begin + CHUNK]
             if self.is_proof and values[rows[0]] >= best:
                 return batch, best, best
@@ -324,7 +330,7 @@ class Search:
             first = int(np.argmin(exact))
             if exact[first] < best:
                 best, batch = float(exact[first]), some.take(slice(first, first + 1))
-        rest = float(values[order[FINALISTS]]) if len(order) > FINALISTS else math.inf
+        rest = float(values[order[most]]) if len(order) > most else math.inf
         rest = rest if self.is_proof else float(values[order[0]])
         return batch, best, rest
 

@@ -65,7 +65,7 @@ class Tiles:
             needed = np.zeros(len(some))
             for t, tensor in enumerate(self.facts.tensors):
                 if level in self.facts.kept[t]:
-                    needed = needed + self.facts.volume(tensor, tiles)
+                    needed = needed + self.facts.volume(tensor, tiles) * self.facts.held(level, t)
             found &= needed <= self.facts.arch.memories[level].usable_words
         return tuple(bool(can) for can in found)
 
@@ -203,7 +203,8 @@ class Tiles:
         needed = np.zeros((1,) * len(self.dims))
         for t, kept in enumerate(self.facts.kept):
             if level in kept:
-                needed = needed + memory.taken(self.lattice.volume(self.facts.tensors[t]))
+                words = self.lattice.volume(self.facts.tensors[t]) * self.facts.held(level, t)
+                needed = needed + memory.taken(words)
         return np.where(needed <= memory.usable_words, 0.0, np.inf)
 
     def leak(self, slot: int) -> float:

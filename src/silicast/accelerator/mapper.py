@@ -17,8 +17,16 @@ from typing import final
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._padding import padded
 from silicast.accelerator._polish import polished
-from silicast.accelerator._prices import STEP, Busy
+from silicast.accelerator._prices import (
+    STEP,
+    Busy,
+    Prices,
+    energy_prices,
+    rounding_pj,
+    without_zeros,
+)
 from silicast.accelerator._search import Search
+from silicast.accelerator._zero_shares import ZeroShares
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
@@ -150,23 +158,34 @@ class _Hunt:
 
     def _searches(self) -> list[Search]:
         """A search for each choice of what memories keep."""
-        prices, seen = None, self.arch
-        if self.objective == "latency":
-            prices = self.busy.prices(self.weights)
-            seen = self.busy.priced(prices)
-        return [
-            Search(
-                Facts(self.einsum, seen, self.rules, keep, self.objective, prices),
-                self.arch,
-                self.objective,
-            )
-            for keep in keep_patterns(self.einsum, self.arch, self.rules.homes)
-        ]
+        found = []
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            seen, prices = self._seen(keep)
+            if self.objective == "latency":
+                zeros = self._zeros(keep)
+                prices = self.busy.prices(self.weights, zeros)
+                seen = self.busy.priced(prices)
+            facts = Facts(self.einsum, seen, self.rules, keep, self.objective, prices)
+            found.append(Search(facts, self.arch, self.objective))
+        return found
+
+    def _zeros(self, keep: Keep) -> ZeroShares | None:
+        """What is left without zeros at least; None on designs that keep them."""
+        return ZeroShares(self.einsum, self.arch, keep) if self.arch.knows_zeros else None
+
+    def _seen(self, keep: Keep) -> tuple[Architecture, Prices | None]:
+        """The design as a search for least energy sees it."""
+        zeros = self._zeros(keep)
+        if zeros is None:
+            return self.arch, None
+        return without_zeros(zeros), energy_prices(zeros, rounds=self.objective == "energy")
 
     def run(self) -> None:
         """All of it."""
         if self.objective == "latency":
             self.weigh()
+        elif self.arch.knows_zeros:
+            self.guess()
         if self.objective == "edp":
             self.trade()
         self.polish()
@@ -211,6 +230,20 @@ class _Hunt:
             self.weights, self.spent = best_weights, self.tried
             self.searches = self._searches()
 
+    def guess(self) -> None:
+        """A search with what describes tensors without their zeros, about; proves nothing."""
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            zeros = ZeroShares(self.einsum, self.arch, keep)
+            prices = energy_prices(zeros, rounds=True, guesses=True)
+            facts = Facts(
+                self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
+            )
+            search = Search(facts, self.arch, self.objective)
+            found = search.run(WIDTHS[1], math.inf, self.effort)
+            self.spent += search.tried
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+
     def trade(self) -> None:
         """Narrow searches for least energy, with a price of time.
 
@@ -233,7 +266,8 @@ class _Hunt:
         """Least energy plus price times cycles, at least."""
         least = math.inf
         for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
-            facts = Facts(self.einsum, self.arch, self.rules, keep, "energy", None, price)
+            seen, prices = self._seen(keep)
+            facts = Facts(self.einsum, seen, self.rules, keep, "energy", prices, price)
             search = Search(facts, self.arch, self.objective)
             found = search.run(WIDTHS[0], math.inf, math.inf)
             self.spent += search.tried
@@ -268,7 +302,8 @@ class _Hunt:
 
     def polish(self) -> None:
         """Makes small changes to the best, where a sum of prices was searched instead of itself."""
-        if self.best is None or self.is_done or self.objective == "energy":
+        exact = self.objective == "energy" and not self.arch.knows_zeros
+        if self.best is None or self.is_done or exact:
             return
         self.best, self.value, counted = polished(
             self.best, self.einsum, self.arch, self.rules, self.objective
@@ -297,6 +332,8 @@ class _Hunt:
             if found.batch is not None and found.value < self.value:
                 self.value, self.best = found.value, found.batch
         bound = min(bounds)
+        if self.arch.knows_zeros and self.objective == "energy":
+            bound = max(0.0, bound - rounding_pj(self.arch))
         if self.objective == "latency":
             bound = math.ceil(bound * (1 - 1e-12)) if bound < math.inf else bound
         self.bound = max(self.bound, bound)

@@ -284,6 +284,8 @@ def warnings_of(chip: Chip) -> tuple[str, ...]:
         said.append(f"{chip.missing_energy} has no energy in the file: energy is not answered")
     if chip.content.vector is None:
         said.append("the file has no [vector]: the multipliers do what is no product")
+    if chip.design.architecture.knows_zeros:
+        said.append("zeros that the design leaves out are counted as if they were there")
     return tuple(said)
 
 
