@@ -3,13 +3,17 @@
     python -m benchmarks.design_refit            writes benchmarks/results/design_refit.json
 
 Sizes are random: products as language models have them, of 1 to 8,192 rows, and convolutions. Each
-is searched with the effort of `silicast design compile`, and re-factored from the grid that a
-design without stored mappings uses, and from a design compiled for other numbers of tokens. A ratio
-is energy times time, or time, over that of the searched mapping.
+is searched with the effort of `silicast design compile`, as it is and rounded up to multiples of
+numbers (all dimensions of :data:`MULTIPLES`, or one of :data:`ALONE`), counted at the very size:
+the best of these is the baseline. It is re-factored from the grid that a design without stored
+mappings uses, and from a design compiled for other numbers of tokens. A ratio is energy times time,
+or time, over that of the baseline.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +24,10 @@ import numpy as np
 
 from silicast.accelerator.chip import Chip, chip_of
 from silicast.accelerator.compiled import EFFORT, Wanted, compiled
-from silicast.accelerator.device import UNBUILT
+from silicast.accelerator.cost import Cost, cost
 from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import counted, searched
+from silicast.accelerator.refit import counted
+from silicast.accelerator.stored import searched, template_from
 from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 
@@ -30,7 +35,10 @@ OUTPUT = Path(__file__).parent / "results" / "design_refit.json"
 DESIGNS = {"tpu-v4-nest": "bf16", "simba-like": "int8", "hbm-pim": "fp16"}
 SIZES = 8
 """Random sizes of each problem that are tried, and as many others that are compiled."""
-SEED = 7
+SEED = 424242
+MULTIPLES, ALONE = (2, 8, 16, 64, 128), (16, 64)
+MOST_ADDED = 1.5
+"""Multiplications of a larger size that is searched, over those of the size."""
 
 
 def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -52,14 +60,39 @@ def drawn(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.stack(columns)
 
 
+def strongest(chip: Chip, problem: Problem, size: np.ndarray, compute: str, bits: float) -> Cost:
+    """The best searched mapping of one size, also of somewhat larger ones."""
+    found = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
+    wider = {whole(np.ceil(size / n) * n) for n in MULTIPLES}
+    for dim, n in itertools.product(range(len(size)), ALONE):
+        one = size.copy()
+        one[dim] = np.ceil(one[dim] / n) * n
+        wider.add(whole(one))
+    for other in sorted(wider - {whole(size)}):
+        if math.prod(other) > MOST_ADDED * math.prod(whole(size)):
+            continue
+        mapped = searched(chip, problem, other, compute, bits, EFFORT)
+        template = template_from(chip, mapped)
+        batch = template.mappings(size[:, None])
+        einsum = problem.einsum(dict(zip(problem.dims, whole(size), strict=True)))
+        found.append(cost(einsum, template.arch, batch))
+    merit = [float(each.cycles[0] * each.energy_pj[0]) for each in found]
+    return found[int(np.argmin(merit))]
+
+
+def whole(sizes: np.ndarray) -> tuple[int, ...]:
+    """Sizes as whole numbers."""
+    return tuple(int(size) for size in sizes)
+
+
 def compare(chip: Chip, problem: Problem, compute: str, bits: float) -> dict[str, Any]:
     """Ratios of one problem on one design."""
     rng = np.random.default_rng(SEED)
     sizes = drawn(problem, SIZES, rng)
     best, seconds = [], 0.0
-    for column in sizes.T.astype(np.int64).tolist():
+    for column in sizes.T:
         start = time.process_time()
-        best.append(searched(chip, problem, tuple(column), compute, bits, EFFORT).cost)
+        best.append(strongest(chip, problem, column, compute, bits))
         seconds += time.process_time() - start
     # What a design compiled for a model holds: its weights at sizes of the grid for tokens.
     others = problem.grid(sizes)
@@ -78,10 +111,29 @@ def compare(chip: Chip, problem: Problem, compute: str, bits: float) -> dict[str
     for name, each in (("grid", chip), ("compiled", stored)):
         own = counted(each, problem, sizes, compute, bits)
         found[name] = {
-            "energy_times_time": summary(own.cycles * own.energy_pj / value),
-            "time": summary(own.cycles / cycles),
-        }
+            "energy_times_time": own.cycles * own.energy_pj / value, "time": own.cycles / cycles,
+        }  # fmt: skip
     return found
+
+
+def summarised(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Ratios of each problem and design, of each design, and of all."""
+    groups: dict[str, list[dict[str, Any]]] = {"all": list(found.values())}
+    for name, each in found.items():
+        groups.setdefault(name.split()[0], []).append(each)
+        groups[name] = [each]
+    results: dict[str, Any] = {}
+    for name, members in groups.items():
+        results[name] = {
+            "sizes": sum(one["sizes"] for one in members),
+            "search_cpu_s": round(float(np.mean([one["search_cpu_s"] for one in members])), 2),
+        }
+        for where in ("grid", "compiled"):
+            results[name][where] = {
+                what: summary(np.concatenate([one[where][what] for one in members]))
+                for what in ("energy_times_time", "time")
+            }
+    return results
 
 
 def summary(ratios: np.ndarray) -> dict[str, float]:
@@ -93,18 +145,18 @@ def summary(ratios: np.ndarray) -> dict[str, float]:
 
 
 def main(designs: Sequence[str] = tuple(DESIGNS)) -> None:
-    results: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in designs:
         chip = chip_of(find_device(name))
         bits = 8.0 if DESIGNS[name] == "int8" else 16.0
         for op in (PRODUCT, PRODUCTS, WINDOWS):
             if op == WINDOWS and not chip.slides:
                 continue
-            results[f"{name} {op}"] = compare(chip, Problem(op), DESIGNS[name], bits)
-            print(name, op, results[f"{name} {op}"], flush=True)
+            found[f"{name} {op}"] = compare(chip, Problem(op), DESIGNS[name], bits)
+            print(summarised(found)[f"{name} {op}"], name, op, flush=True)
+    results = summarised(found)
     write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(results)) + b"\n")
 
 
 if __name__ == "__main__":
-    assert UNBUILT
     main()

@@ -1,6 +1,7 @@
 """Times `silicast batch`: kernels, and static batches of few deployments.
 
-    python benchmarks/speed_batch.py OUT.json [STATIC]     STATIC: cases, 41,000 unless stated
+    python benchmarks/speed_batch.py OUT.json [STATIC]     STATIC: cases, 41,000 unless stated:
+                                                           fewer are runs of cases from all of them
 
 The same command as a user's, in a process of its own with one worker a processor; wall and CPU
 seconds include the start. The 600 serving cases are timed by ``speed_serving.py`` ("batch").
@@ -22,6 +23,8 @@ from typing import Any
 
 BUDGET = {"kernels_3000_s": 60.0, "static_41000_s": 120.0, "peak_gb": 4.0}
 KERNELS, STATIC = 3000, 41_000
+RUNS = 20
+"""Of cases one after the other, where not all are timed: one for each model on each device."""
 MODELS = ("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B", "Qwen3-30B-A3B")
 DEVICES = ("h100", "a100", "h200", "l40s", "b200")
 
@@ -46,10 +49,14 @@ def static(count: int) -> list[dict[str, Any]]:
         MODELS, DEVICES, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
         range(128, 2048, 128), range(8, 96, 8),
     )  # fmt: skip
-    return [
+    made = [
         {"task": "inference", "model": model, "device": device,
          "workload": {"batch": batch, "input_len": prompt, "output_len": output}}
-        for model, device, batch, prompt, output in itertools.islice(grid, count)
+        for model, device, batch, prompt, output in itertools.islice(grid, STATIC)
+    ]  # fmt: skip
+    each, step = -(-count // RUNS), STATIC // RUNS
+    return made if count >= STATIC else [
+        case for start in range(0, STATIC, step) for case in made[start : start + each]
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import final
 
@@ -46,7 +47,7 @@ class Facts:
         self.rules = [rules.of(architecture, slot) for slot in range(len(self.slots))]
         self.extents = np.array([float(size) for size in einsum.bounds.values()])[:, None]
         self.points = float(einsum.points)
-        self.tensors = einsum.tensors
+        self.tensors = tuple(_without_ones(tensor, einsum) for tensor in einsum.tensors)
         self.moves = [
             np.array([dim in tensor.dims for dim in einsum.dims])[:, None]
             for tensor in self.tensors
@@ -65,11 +66,21 @@ class Facts:
         self.least_units = rules.least_utilisation * architecture.units
 
     def parent_slot(self, t: int, slot: int) -> int:
-        """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included."""
+        """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included.
+
+        -1 outside of the memory that it starts in, where nothing of it moves.
+        """
         return max(
-            self.arch.memory_slots[level] for level in self.kept[t]
-            if self.arch.memory_slots[level] <= slot
+            (
+                self.arch.memory_slots[level] for level in self.kept[t]
+                if self.arch.memory_slots[level] <= slot
+            ),
+            default=-1,
         )  # fmt: skip
+
+    def home_slot(self, t: int) -> int:
+        """Slot of the memory that tensor ``t`` starts and ends in."""
+        return self.arch.memory_slots[self.kept[t][0]]
 
     def child_slot(self, t: int, slot: int) -> int:
         """Slot of the next memory inside ``slot`` that keeps tensor ``t``, or the end."""
@@ -134,12 +145,16 @@ class Facts:
     def fill_pj(self, t: int, slot: int) -> float:
         """Energy of a word that comes into the child; none at the compute units."""
         child = self.child_slot(t, slot)
-        return 0.0 if child == len(self.slots) else self.word_pj(child, "fill_pj", t)
+        if child == len(self.slots) or child == self.home_slot(t):
+            return 0.0
+        return self.word_pj(child, "fill_pj", t)
 
     @remembered
     def pass_pj(self, t: int, slot: int) -> float:
         """Energy of a word that crosses the parent's edge downwards, or for outputs upwards."""
         parent = self.parent_slot(t, slot)
+        if parent < 0:
+            return 0.0
         if self.tensors[t].is_output:
             return self.word_pj(parent, "update_pj", t) + self.word_pj(parent, "read_pj", t)
         return self.word_pj(parent, "read_pj", t)
@@ -198,6 +213,12 @@ class Facts:
             wanted = []
         limit = min(most, self.slots[slot].limit)
         return np.array([f for f in wanted if left % f == 0 and f <= limit], dtype=np.int64)
+
+    def held(self, level: int, t: int) -> float:
+        """Share of a tile's words that take room in a memory, at least."""
+        if self.prices is None:
+            return 1.0
+        return self.prices.held.get((level, self.tensors[t].name), 1.0)
 
     def volume(self, tensor: Tensor, tile: F64) -> F64:
         """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
@@ -278,3 +299,20 @@ class Facts:
         for memory, count in zip(self.arch.memories, self.arch.instances, strict=True):
             total += (memory.leak_pj_per_cycle or 0.0) * count
         return total
+
+
+def _without_ones(tensor: Tensor, einsum: Einsum) -> Tensor:
+    """A tensor without dimensions of size one, which would make windows of what is none.
+
+    >>> from silicast.accelerator.einsum import conv2d
+    >>> pointwise = conv2d(c=8, m=8, p=4, q=4, r=1, s=1)
+    >>> len(pointwise.tensor("Inputs").windows)
+    2
+    >>> len(_without_ones(pointwise.tensor("Inputs"), pointwise).windows)
+    0
+    """
+    ranks = tuple(
+        tuple(term for term in rank if einsum.bounds[term[0]] > 1) or rank[:1]
+        for rank in tensor.ranks
+    )
+    return replace(tensor, ranks=ranks)

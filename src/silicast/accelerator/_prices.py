@@ -9,19 +9,24 @@ far grow (multiplicative weights; Arora, Hazan, Kale 2012).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
-from silicast.accelerator.architecture import Action, Architecture, FanOut, Memory, Port
-from silicast.accelerator.cost import Cost
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator._zero_shares import ZeroShares
+from silicast.accelerator.architecture import ACTIONS, Action, Architecture, FanOut, Memory, Port
+from silicast.accelerator.cost import Cost, march_cycles
+from silicast.accelerator.einsum import Einsum, Tensor
+from silicast.accelerator.formats import Fibers
 from silicast.core.numerics import F64
 
+GREAT = 4096.0
+"""Words of a tile of which it is told what describes each."""
 STEP = 4.0
-"""How much more what is busiest weighs in the next round, e-fold."""
+"""How much more what is busiest weighs in the next round, e-fold, to begin with."""
 
 
 @final
@@ -32,10 +37,12 @@ class Prices:
     Attributes:
         cycle: of a cycle of the units' work.
         words: (memory, action, tensor) -> of a word, over all instances.
+        held: (memory, tensor) -> share of a tile's words that take room, at least; left out, all.
     """
 
     cycle: float
     words: dict[tuple[int, Action, str], float]
+    held: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def word(self, level: int, action: str, tensor: str) -> float:
         """Of a word that ``action`` (read_pj, fill_pj, update_pj) moves."""
@@ -49,9 +56,13 @@ class Prices:
 class Busy:
     """What can be busiest on a design: the units, and every port."""
 
-    def __init__(self, einsum: Einsum, architecture: Architecture) -> None:
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, limits: Sequence[float]
+    ) -> None:  # fmt: skip
+        """``limits`` are the instances that loops can use at most, of each slot's axis."""
         self.einsum = einsum
         self.arch = architecture
+        self.limits = limits
         self.ports: list[tuple[int, Port]] = [
             (level, port)
             for level, memory in enumerate(architecture.memories) for port in memory.ports
@@ -70,18 +81,23 @@ class Busy:
             float(found.port_cycles[self.arch.memories[level].name, port.name][0])
             for level, port in self.ports
         ]
-        work = float(found.traffic.steps[0]) / self.arch.compute.per_cycle * self.arch.overhead
-        whole = float(found.cycles[0] - np.ceil(found.exposed_cycles[0]))
-        return np.array([whole if whole > max(ports, default=0.0) + 1 else work, *ports])
+        marches = march_cycles(self.einsum, self.arch, found.traffic)
+        steps = found.traffic.steps if found.zeros is None else found.zeros.steps
+        work = steps / self.arch.compute.per_cycle + marches
+        return np.array([float(work[0]) * self.arch.overhead, *ports])
 
-    def reweighted(self, weights: F64, cycles: F64) -> F64:
-        """Weights of the next round, after a mapping that takes ``cycles``."""
-        grown = weights * np.exp(STEP * cycles / cycles.max())
+    def reweighted(self, weights: F64, cycles: F64, step: float) -> F64:
+        """Weights of the next round, after the cheapest mapping takes ``cycles``."""
+        grown = weights * np.exp(step * cycles / cycles.max())
         result: F64 = grown / grown.sum()
         return result
 
-    def prices(self, weights: F64) -> Prices:
-        """The prices that belong to weights."""
+    def prices(self, weights: F64, zeros: ZeroShares | None = None) -> Prices:
+        """The prices that belong to weights.
+
+        Args:
+            zeros: what is left of words and steps, at least, on designs that leave zeros out.
+        """
         words: dict[tuple[int, Action, str], float] = {}
         for (level, port), weight in zip(self.ports, weights[1:], strict=True):
             price = float(weight) / port.words_per_cycle / self.arch.instances[level]
@@ -89,12 +105,15 @@ class Busy:
                 for name in self.einsum.names:
                     if not port.tensors or name in port.tensors:
                         key = (level, action, name)
-                        words[key] = words.get(key, 0.0) + price
+                        left = zeros.word(level, action, name, timed=True) if zeros else 1.0
+                        words[key] = words.get(key, 0.0) + price * left
         cycle = float(weights[0]) * self.arch.overhead
         for level, action, name, price in self._marches():
             key = (level, action, name)
             words[key] = words.get(key, 0.0) + cycle * price
-        return Prices(cycle, words)
+        if zeros is None:
+            return Prices(cycle, words)
+        return Prices(cycle * zeros.steps, words, held_of(zeros))
 
     def _marches(self) -> Iterator[tuple[int, Action, str, float]]:
         """Cycles that each word costs that is loaded into a systolic mesh, at least."""
@@ -108,18 +127,102 @@ class Busy:
                     continue
                 if memory.must_keep(node.systolic) and memory.usable_words < np.inf:
                     lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
-                    held = memory.usable_words * self.arch.instances[level]
+                    slot = self.arch.memory_slots[level]
+                    used = math.prod(
+                        self.limits[s] for s in range(slot) if self.arch.slots[s].is_spatial
+                    )
+                    held = memory.usable_words * used
                     yield level, "fill", node.systolic, lag / held
                 break
 
     def priced(self, prices: Prices) -> Architecture:
         """The design as the search sees it: only a cycle costs, apart from words."""
         nodes: list[Memory | FanOut] = [
-            replace(node, cluster=1, block_words=1, leak_pj_per_cycle=0.0)
+            replace(
+                node, cluster=1, block_words=1, formats=(), eliminations=(), leak_pj_per_cycle=0.0
+            )
             if isinstance(node, Memory) else node
             for node in self.arch.nodes
         ]  # fmt: skip
         compute = replace(
-            self.arch.compute, energy_pj=0.0, leak_pj_per_cycle=prices.cycle / self.arch.units
+            self.arch.compute,
+            energy_pj=0.0,
+            on_zero="multiply",
+            leak_pj_per_cycle=prices.cycle / self.arch.units,
         )
         return replace(self.arch, nodes=tuple(nodes), compute=compute, idle_leaks=True)
+
+
+def held_of(zeros: ZeroShares) -> dict[tuple[int, str], float]:
+    """Shares of tiles that take room, of all memories and tensors."""
+    return {
+        (level, tensor.name): zeros.held(level, tensor)
+        for level in range(len(zeros.arch.memories)) for tensor in zeros.einsum.tensors
+    }  # fmt: skip
+
+
+def energy_prices(zeros: ZeroShares, *, rounds: bool, guesses: bool = False) -> Prices:
+    """Least energy of words on a design that leaves zeros out; what describes them costs nothing.
+
+    Args:
+        guesses: what describes a word costs what it does in large tiles: no bound any more.
+        rounds: reads of results, which every instance rounds down to whole words, are priced as
+            they are, less than a word too high (:func:`rounding_pj`); otherwise as none.
+    """
+    words: dict[tuple[int, Action, str], float] = {}
+    for level, memory in enumerate(zeros.arch.memories):
+        for action in ACTIONS:
+            energy = getattr(memory, f"{action}_pj")
+            for tensor in zeros.einsum.tensors:
+                share = zeros.word(level, action, tensor.name, timed=False)
+                if not rounds and action == "read" and tensor.is_output and share < 1.0:
+                    share = 0.0
+                wide = memory.block_words * memory.cluster
+                price = (energy or 0.0) / wide * share
+                if guesses:
+                    price += _described_pj(zeros, level, action, tensor)
+                words[level, action, tensor.name] = price
+    return Prices(0.0, words, held_of(zeros))
+
+
+def _described_pj(zeros: ZeroShares, level: int, action: Action, tensor: Tensor) -> float:
+    """Energy of what describes a word of a large tile, about."""
+    memory = zeros.arch.memories[level]
+    chosen = memory.format_of(tensor.name)
+    if chosen is None:
+        return 0.0
+    fibers = Fibers(1.0, GREAT, GREAT * tensor.density.share, is_last=True)
+    stored = chosen.ranks[-1].stored(fibers)
+    each = (stored.metadata + stored.payload) / GREAT
+    happens = zeros.word(level, action, tensor.name, timed=False) / zeros.held(level, tensor)
+    store = memory.metadata
+    energy = getattr(memory if store is None else store, f"{action}_pj") or 0.0
+    return float(
+        each * happens * energy / (memory if store is None else store).block_words
+    )  # fmt: skip
+
+
+def rounding_pj(architecture: Architecture) -> float:
+    """Energy of a word that is read from every instance of every memory."""
+    return sum(
+        (memory.read_pj or 0.0) / memory.block_words * count
+        for memory, count in zip(architecture.memories, architecture.instances, strict=True)
+    )
+
+
+def without_zeros(zeros: ZeroShares) -> Architecture:
+    """The design as a search for least energy sees it, beside its prices."""
+    nodes: list[Memory | FanOut] = [
+        replace(node, cluster=1, block_words=1, formats=(), eliminations=())
+        if isinstance(node, Memory) else node
+        for node in zeros.arch.nodes
+    ]  # fmt: skip
+    unit = zeros.arch.compute
+    # Steps that take no time are as many more in a cycle; units that leak while they work leak
+    # less.
+    leak = (unit.leak_pj_per_cycle or 0.0) * (1.0 if zeros.arch.idle_leaks else zeros.steps)
+    compute = replace(
+        unit, on_zero="multiply", energy_pj=(unit.energy_pj or 0.0) * zeros.products,
+        leak_pj_per_cycle=leak, per_cycle=unit.per_cycle / zeros.steps,
+    )  # fmt: skip
+    return replace(zeros.arch, nodes=tuple(nodes), compute=compute)

@@ -30,6 +30,8 @@ STUCK = 1 << 20
 CHUNK = 512
 FINALISTS = 65_536
 """Complete mappings that are counted exactly, so many at a time, and at most."""
+FEW = 1024
+"""At most on designs that leave zeros out, which take long to count."""
 
 
 @final
@@ -41,11 +43,13 @@ class Found:
         batch: the best mapping, or None: none fits, or none can beat what was known.
         value: its objective.
         bound: no mapping of this pattern is below it, unless the one known before is.
+        cheapest: where prices stand for the objective, the mapping whose sum of them is least.
     """
 
     batch: MappingBatch | None
     value: float
     bound: float
+    cheapest: MappingBatch | None = None
 
 
 @final
@@ -71,7 +75,7 @@ class Search:
         factors = np.ones((len(self.facts.einsum.dims), len(states)))
         memory = None if place.is_spatial else self.facts.arch.nodes[place.node]
         inside = [] if place.is_spatial else [
-            self.facts.tensors[t]
+            (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
             for t, kept in enumerate(self.facts.kept) if self.facts.level_at[slot] in kept
         ]  # fmt: skip
         for d in range(len(self.facts.einsum.dims)):
@@ -94,7 +98,8 @@ class Search:
             elif isinstance(memory, Memory) and memory.capacity_words is not None:
                 tile = states.tile[:, rows] * factors
                 needed = sum(
-                    (memory.taken(self.facts.volume(t, tile)) for t in inside), np.zeros(len(rows))
+                    (memory.taken(self.facts.volume(t, tile) * share) for t, share in inside),
+                    np.zeros(len(rows)),
                 )
                 fits = needed <= memory.usable_words
             else:
@@ -211,7 +216,8 @@ class Search:
             waiting[t] += np.where(open_[t], edge, 0.0)
             if tensor.is_output:
                 saved = self.facts.credit_pj(slot, "read_pj")
-                saved += self.facts.credit_pj(slot, "fill_pj") if slot else 0.0
+                if slot != self.facts.home_slot(t):
+                    saved += self.facts.credit_pj(slot, "fill_pj")
                 credit = credit + self.facts.sizes[t] * saved
                 if memory.cluster > 1:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
@@ -300,7 +306,8 @@ class Search:
         values = self.facts.objective_of(*self.bounds.least(states, 0))
         order = np.argsort(values, kind="stable")
         batch, value, rest = self._counted(history, order, values)
-        return Found(batch, value, min(dropped, value, rest, known))
+        cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
+        return Found(batch, value, min(dropped, value, rest, known), cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64
@@ -311,7 +318,10 @@ class Search:
             the best, its objective, and the least bound of those that were not counted.
         """
         best, batch = math.inf, None
-        for begin in range(0, min(len(order), FINALISTS if self.is_proof else CHUNK), CHUNK):
+        most = FINALISTS if self.is_proof else CHUNK
+        if self.arch.knows_zeros:
+            most = min(most, FEW)
+        for begin in range(0, min(len(order), most), CHUNK):
             rows = order[begin : begin + CHUNK]
             if self.is_proof and values[rows[0]] >= best:
                 return batch, best, best
@@ -320,7 +330,7 @@ class Search:
             first = int(np.argmin(exact))
             if exact[first] < best:
                 best, batch = float(exact[first]), some.take(slice(first, first + 1))
-        rest = float(values[order[FINALISTS]]) if len(order) > FINALISTS else math.inf
+        rest = float(values[order[most]]) if len(order) > most else math.inf
         rest = rest if self.is_proof else float(values[order[0]])
         return batch, best, rest
 

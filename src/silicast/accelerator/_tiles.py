@@ -65,7 +65,7 @@ class Tiles:
             needed = np.zeros(len(some))
             for t, tensor in enumerate(self.facts.tensors):
                 if level in self.facts.kept[t]:
-                    needed = needed + self.facts.volume(tensor, tiles)
+                    needed = needed + self.facts.volume(tensor, tiles) * self.facts.held(level, t)
             found &= needed <= self.facts.arch.memories[level].usable_words
         return tuple(bool(can) for can in found)
 
@@ -136,11 +136,12 @@ class Tiles:
         """Energy that first visits save at the memories from a slot inwards, of one copy."""
         total = 0.0
         t = self.facts.output
+        home = self.facts.home_slot(t)
         for level in self.facts.kept[t]:
             place = self.facts.arch.memory_slots[level]
             if place >= slot:
                 total += self.facts.credit_pj(place, "read_pj")
-                total += self.facts.credit_pj(place, "fill_pj") if place else 0.0
+                total += self.facts.credit_pj(place, "fill_pj") if place != home else 0.0
         return total * self.facts.sizes[t]
 
     @cached_property
@@ -202,7 +203,8 @@ class Tiles:
         needed = np.zeros((1,) * len(self.dims))
         for t, kept in enumerate(self.facts.kept):
             if level in kept:
-                needed = needed + memory.taken(self.lattice.volume(self.facts.tensors[t]))
+                words = self.lattice.volume(self.facts.tensors[t]) * self.facts.held(level, t)
+                needed = needed + memory.taken(words)
         return np.where(needed <= memory.usable_words, 0.0, np.inf)
 
     def leak(self, slot: int) -> float:
@@ -237,8 +239,8 @@ class Tiles:
                     here = here * self.lattice.left[d]
                 most = most * np.minimum(self.facts.limit(s), here)
         pj = self.facts.cycle_pj / self.facts.arch.compute.per_cycle * self.facts.points / inside
-        found: F64 = pj / np.minimum(most, self.turns())
-        return found
+        least: F64 = pj / np.minimum(most, self.turns())
+        return least
 
     @remembered
     def whole_time(self, slot: int) -> F64:

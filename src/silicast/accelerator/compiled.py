@@ -15,7 +15,8 @@ import numpy as np
 from silicast.accelerator.architecture_file import StoredTable
 from silicast.accelerator.chip import Chip
 from silicast.accelerator.problems import Problem
-from silicast.accelerator.refit import Asked, key_of, loops_text, searched, time_gap
+from silicast.accelerator.refit import Asked
+from silicast.accelerator.stored import key_of, loops_text, searched, time_gap
 from silicast.core.numerics import F64, I64
 
 FEW = 12

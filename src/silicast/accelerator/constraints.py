@@ -54,10 +54,13 @@ class Constraints:
     Attributes:
         rules: (memory or fan-out, axis; -1 = loops in time) -> rule.
         least_utilisation: share of the compute units that must work, 0 to 1.
+        homes: tensor -> memory that it starts and ends in; left out, the outermost. Memories
+            outside of its home see nothing of it, so that no loop there may move it.
     """
 
     rules: Mapping[tuple[str, int], SlotRule] = field(default_factory=dict)
     least_utilisation: float = 0.0
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, architecture: Architecture, slot: int) -> SlotRule:
         """The rule of a slot."""

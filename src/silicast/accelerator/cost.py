@@ -132,7 +132,7 @@ def cost_of(
     points = float(einsum.points) if sizes is None else np.prod(sizes, axis=0)
     moved = _Moved(einsum, architecture, traffic, zeros)
     ports = moved.port_cycles()
-    marches = _marches(einsum, architecture, traffic)
+    marches = march_cycles(einsum, architecture, traffic)
     steps = traffic.steps if zeros is None else zeros.steps
     work = steps / architecture.compute.per_cycle + marches
     hidden = [
@@ -383,7 +383,7 @@ class _Moved:
         return found
 
 
-def _marches(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F64:
+def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F64:
     """Cycles in which a systolic mesh is loaded, filled and emptied, over all its folds.
 
     A fold of an R x C mesh loads its stationary tile row by row (R cycles); then the last unit

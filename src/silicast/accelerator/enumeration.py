@@ -201,7 +201,7 @@ def counted_mappings(
     splits = [_splits(einsum, dim, largest, constraints) for dim in range(len(einsum.dims))]
     factors = _together(splits, einsum, largest)
     orders = list(_orders(einsum, largest, constraints, factors))
-    patterns = list(keep_patterns(einsum, largest))
+    patterns = list(keep_patterns(einsum, largest, constraints.homes))
     total = factors.shape[2] * len(orders) * len(patterns)
     if total > most:
         raise SilicastError(

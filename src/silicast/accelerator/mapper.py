@@ -10,26 +10,40 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.accelerator._facts import Facts
 from silicast.accelerator._padding import padded
-from silicast.accelerator._prices import Busy
+from silicast.accelerator._polish import polished
+from silicast.accelerator._prices import (
+    STEP,
+    Busy,
+    Prices,
+    energy_prices,
+    rounding_pj,
+    without_zeros,
+)
 from silicast.accelerator._search import Search
+from silicast.accelerator._zero_shares import ZeroShares
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import Keep, LoopNest, MappingBatch, default_keep
 from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
 
 WIDTHS = (50, 500, 5000, 50_000)
 """Partial mappings kept of a slot, one search after the other, until the proof is good enough."""
 
-ROUNDS = 5
+ROUNDS = 8
 """Sets of weights that are tried where a port may be busier than the units."""
+NEAR = 16
+"""Complete mappings that take about as long to count as one partial mapping to try."""
+TANGENTS = 1
+"""Further prices of a cycle, where those leave the proof open."""
 TRADES = 3
 """Prices of a cycle that are tried where energy times delay is made small."""
 EFFORT = 10_000
@@ -134,32 +148,49 @@ class _Hunt:
         self.value = math.inf
         self.bound = 0.0
         self.spent = 0
-        self.busy = Busy(einsum, architecture)
+        facts = Facts(einsum, architecture, rules, default_keep(einsum, architecture), "energy")
+        limits = [facts.limit(s) if slot.is_spatial else 1.0 for s, slot in
+                  enumerate(architecture.slots)]  # fmt: skip
+        self.busy = Busy(einsum, architecture, limits)
+        self.cheapest: MappingBatch | None = None
         self.weights = self.busy.start()
         self.searches = self._searches()
 
     def _searches(self) -> list[Search]:
         """A search for each choice of what memories keep."""
-        prices, seen = None, self.arch
-        if self.objective == "latency":
-            prices = self.busy.prices(self.weights)
-            seen = self.busy.priced(prices)
-        return [
-            Search(
-                Facts(self.einsum, seen, self.rules, keep, self.objective, prices),
-                self.arch,
-                self.objective,
-            )
-            for keep in keep_patterns(self.einsum, self.arch)
-        ]
+        found = []
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            seen, prices = self._seen(keep)
+            if self.objective == "latency":
+                zeros = self._zeros(keep)
+                prices = self.busy.prices(self.weights, zeros)
+                seen = self.busy.priced(prices)
+            facts = Facts(self.einsum, seen, self.rules, keep, self.objective, prices)
+            found.append(Search(facts, self.arch, self.objective))
+        return found
+
+    def _zeros(self, keep: Keep) -> ZeroShares | None:
+        """What is left without zeros at least; None on designs that keep them."""
+        return ZeroShares(self.einsum, self.arch, keep) if self.arch.knows_zeros else None
+
+    def _seen(self, keep: Keep) -> tuple[Architecture, Prices | None]:
+        """The design as a search for least energy sees it."""
+        zeros = self._zeros(keep)
+        if zeros is None:
+            return self.arch, None
+        return without_zeros(zeros), energy_prices(zeros, rounds=self.objective == "energy")
 
     def run(self) -> None:
         """All of it."""
         if self.objective == "latency":
             self.weigh()
+        elif self.arch.knows_zeros:
+            self.guess()
         if self.objective == "edp":
             self.trade()
+        self.polish()
         self.widen()
+        self.polish()
 
     @property
     def tried(self) -> int:
@@ -172,23 +203,46 @@ class _Hunt:
         return self.bound >= self.value * (1 - self.gap)
 
     def weigh(self) -> None:
-        """Narrow searches with other weights of what may be busiest."""
-        best_weights, best_bound = self.weights, -1.0
+        """Narrow searches with other weights of what may be busiest.
+
+        From the best weights so far, toward what is busiest in the mapping that is cheapest under
+        them; a shorter step where a round proves no more.
+        """
+        best_weights, best_bound, step = self.weights, -1.0, STEP
+        busiest: F64 | None = None
         for number in range(ROUNDS if self.busy.ports else 1):
             if number:
-                assert self.best is not None
-                found = cost(self.einsum, self.arch, self.best)
-                self.weights = self.busy.reweighted(self.weights, self.busy.cycles(found))
+                if busiest is None:
+                    break
+                self.weights = self.busy.reweighted(best_weights, busiest, step)
                 self.spent = self.tried
                 self.searches = self._searches()
             bound = self._run(WIDTHS[0], [0.0] * len(self.searches))
             if bound > best_bound:
                 best_weights, best_bound = self.weights, bound
+                if self.cheapest is not None:
+                    busiest = self.busy.cycles(cost(self.einsum, self.arch, self.cheapest))
+            else:
+                step /= 2.0
             if self.best is None or self.is_done or self.tried > self.effort:
                 return
         if self.busy.ports and best_weights is not self.weights:
             self.weights, self.spent = best_weights, self.tried
             self.searches = self._searches()
+
+    def guess(self) -> None:
+        """A search with what describes tensors without their zeros, about; proves nothing."""
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            zeros = ZeroShares(self.einsum, self.arch, keep)
+            prices = energy_prices(zeros, rounds=True, guesses=True)
+            facts = Facts(
+                self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
+            )
+            search = Search(facts, self.arch, self.objective)
+            found = search.run(WIDTHS[1], math.inf, self.effort)
+            self.spent += search.tried
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
 
     def trade(self) -> None:
         """Narrow searches for least energy, with a price of time.
@@ -196,38 +250,65 @@ class _Hunt:
         Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
         what time later loops may cost.
         """
-        keeps = list(keep_patterns(self.einsum, self.arch))
-        price, energies = 0.0, []
-        for number in range(TRADES):
-            for keep in keeps:
-                facts = Facts(self.einsum, self.arch, self.rules, keep, "energy", None, price)
-                search = Search(facts, self.arch, self.objective)
-                found = search.run(WIDTHS[0], math.inf, math.inf)
-                self.spent += search.tried
-                if not number:
-                    energies.append(found.bound)
-                if found.batch is not None and found.value < self.value:
-                    self.value, self.best = found.value, found.batch
+        price = 0.0
+        lines: list[tuple[float, float]] = []
+        for _ in range(TRADES):
+            lines.append((price, self._least_sum(price)))
             if self.best is None:
                 return
-            if not number:
-                self._square(min(energies))
             known = cost(self.einsum, self.arch, self.best)
             price, before = float(known.energy_pj[0] / known.cycles[0]), price
             if price == before:
-                return
+                break
+        self._square(lines)
 
-    def _square(self, energy: float) -> None:
-        """Proves with least energy and least time, each apart; the fastest may be the best too."""
+    def _least_sum(self, price: float) -> float:
+        """Least energy plus price times cycles, at least."""
+        least = math.inf
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            seen, prices = self._seen(keep)
+            facts = Facts(self.einsum, seen, self.rules, keep, "energy", prices, price)
+            search = Search(facts, self.arch, self.objective)
+            found = search.run(WIDTHS[0], math.inf, math.inf)
+            self.spent += search.tried
+            least = min(least, found.bound)
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+        return least
+
+    def _square(self, lines: list[tuple[float, float]]) -> None:
+        """Proves with least time, and least energy with prices of time; the fastest may be best.
+
+        Where lines leave the least product, the one that touches it there proves more.
+
+        Args:
+            lines: (price of a cycle, least energy plus price times cycles).
+        """
         fast = _Hunt(self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap)
         fast.weigh()
         self.spent += fast.tried
         if fast.best is None:
             return
-        self.bound = max(self.bound, energy * fast.bound)
         value = float(value_of(cost(self.einsum, self.arch, fast.best), self.objective)[0])
         if value < self.value:
             self.value, self.best = value, fast.best
+        for number in range(TANGENTS + 1):
+            product, time = least_product(lines, fast.bound)
+            self.bound = max(self.bound, product)
+            if self.is_done or number == TANGENTS:
+                return
+            price = product / time**2
+            lines.append((price, self._least_sum(price)))
+
+    def polish(self) -> None:
+        """Makes small changes to the best, where a sum of prices was searched instead of itself."""
+        exact = self.objective == "energy" and not self.arch.knows_zeros
+        if self.best is None or self.is_done or exact:
+            return
+        self.best, self.value, counted = polished(
+            self.best, self.einsum, self.arch, self.rules, self.objective
+        )
+        self.spent += counted // NEAR
 
     def widen(self) -> None:
         """Wider and wider searches, until the proof is good enough or the budget is spent."""
@@ -239,30 +320,67 @@ class _Hunt:
 
     def _run(self, width: int, bounds: list[float]) -> float:
         """One search of each choice; what they prove together."""
+        least = math.inf
         for number, search in enumerate(self.searches):
             if bounds[number] >= self.value * (1 - self.gap):
                 continue
             left = math.inf if self.best is None else self.effort - self.tried
             found = search.run(width, self.value, left)
             bounds[number] = max(bounds[number], found.bound)
+            if found.cheapest is not None and found.bound < least:
+                least, self.cheapest = found.bound, found.cheapest
             if found.batch is not None and found.value < self.value:
                 self.value, self.best = found.value, found.batch
         bound = min(bounds)
+        if self.arch.knows_zeros and self.objective == "energy":
+            bound = max(0.0, bound - rounding_pj(self.arch))
         if self.objective == "latency":
             bound = math.ceil(bound * (1 - 1e-12)) if bound < math.inf else bound
         self.bound = max(self.bound, bound)
         return bound
 
 
-def keep_patterns(einsum: Einsum, architecture: Architecture) -> Iterator[Keep]:
-    """What memories may keep: every choice of tensors that may pass one by."""
-    full = default_keep(einsum, architecture)
+def least_product(
+    lines: Sequence[tuple[float, float]], shortest: float
+) -> tuple[float, float]:  # fmt: skip
+    """Least energy times time where neither a line nor the shortest time is undercut.
+
+    Between the times where another line is the highest the product is concave, so that it is least
+    at one of them.
+
+    Args:
+        lines: (price, least energy plus price times time).
+
+    Returns:
+        the product, and its time.
+
+    >>> least_product([(0.0, 2.0), (1.0, 5.0)], 1.0), least_product([(0.0, 2.0)], 1.0)
+    ((4.0, 1.0), (2.0, 1.0))
+    """
+    times = [shortest]
+    for (p, a), (q, b) in itertools.combinations(lines, 2):
+        if p != q and (a - b) / (p - q) > shortest:
+            times.append((a - b) / (p - q))
+    return min((time * max(least - price * time for price, least in lines), time) for time in times)
+
+
+def keep_patterns(
+    einsum: Einsum, architecture: Architecture, homes: Mapping[str, str] | None = None
+) -> Iterator[Keep]:
+    """What memories may keep: every choice of tensors that may pass one by.
+
+    Args:
+        homes: as of :class:`.Constraints`.
+    """
+    full = default_keep(einsum, architecture, homes)
+    outermost = architecture.memories[0].name
     choices = [
         (level, name)
         for level, memory in enumerate(architecture.memories)
         for name in einsum.names
-        if level and name in full[level] and name in memory.may_bypass
-    ]
+        if name in full[level] and name in memory.may_bypass
+        and memory.name != (homes or {}).get(name, outermost)
+    ]  # fmt: skip
     for left_out in itertools.product((False, True), repeat=len(choices)):
         gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
         yield tuple(

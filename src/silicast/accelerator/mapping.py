@@ -149,11 +149,21 @@ class MappingBatch:
         return LoopNest(tuple(loops), dict(zip(memories, self.keep, strict=True)))
 
 
-def default_keep(einsum: Einsum, architecture: Architecture) -> Keep:
-    """Every memory keeps all that it may; the outermost keeps everything."""
+def default_keep(
+    einsum: Einsum, architecture: Architecture, homes: MappingOf[str, str] | None = None
+) -> Keep:
+    """Every memory keeps all that it may; the outermost keeps everything.
+
+    Args:
+        homes: tensor -> memory that it starts and ends in; left out, the outermost.
+    """
+    known = {memory.name: level for level, memory in enumerate(architecture.memories)}
+    home = {name: known[memory] for name, memory in (homes or {}).items()}
     return tuple(
         frozenset(
-            name for name in einsum.names if level == 0 or memory.may_keep(name)
+            name for name in einsum.names
+            if level == home.get(name, 0)
+            or (level > home.get(name, 0) and memory.may_keep(name))
         )
         for level, memory in enumerate(architecture.memories)
     )  # fmt: skip

@@ -281,6 +281,30 @@ def dense_twin(architecture: Architecture, rooms: Mapping[str, float]) -> Archit
 
 
 def _mapped_zeros(task: Task, objective: Objective, effort: int) -> Mapped:
+    """The better of a mapping searched with what is left without zeros, and of one with all.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    try:
+        found = best_mapping(
+            task.einsum, task.architecture, task.constraints, objective=objective, effort=effort
+        )
+    except SilicastError:
+        return _mapped_as_dense(task, objective, effort)
+    try:
+        dense = _mapped_as_dense(task, objective, effort)
+    except SilicastError:
+        return found
+    if dense.value >= found.value:
+        return replace(found, tried=found.tried + dense.tried)
+    return replace(
+        dense, bound=min(found.bound, dense.value), tried=found.tried + dense.tried,
+        complete=found.complete,
+    )  # fmt: skip
+
+
+def _mapped_as_dense(task: Task, objective: Objective, effort: int) -> Mapped:
     """A mapping that was searched with all zeros, at the cost that it has without them.
 
     Where what describes its tiles does not fit, tiles are searched that leave more room.

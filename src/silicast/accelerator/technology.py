@@ -63,6 +63,19 @@ class DefectTable(_Table, frozen=True, forbid_unknown_fields=True):
     clusters: float
 
 
+class ArrayTable(_Table, frozen=True, forbid_unknown_fields=True):
+    """Parts of arrays that compute in memory, at one node and 1 V; units in the names."""
+
+    node_nm: float
+    gate_ff: float
+    gate_um2: float
+    adder_gates: float
+    adc_linear_fj: float
+    adc_quartic_fj: float
+    dac_fj: float
+    adc_um2_per_level: float
+
+
 class Technology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -71,6 +84,7 @@ class Technology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cell: CellTable
     wafer: WaferTable
     defects: DefectTable
+    arrays: ArrayTable
 
 
 @cache

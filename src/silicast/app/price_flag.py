@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from silicast.exploration.prices import Price
 
 FLAG = "--price"
+PRICED = "price: a device is {}"
 
 
 def price_of(text: str | None, where: str | None, device: str) -> Price | None:
@@ -66,4 +67,4 @@ def with_price_line(report: RenderableType, price: Price | None) -> RenderableTy
 
     if doubt := price.doubt(datetime.datetime.now(tz=datetime.UTC).date()):
         warn(f"the price {doubt}: {price.said()}")
-    return Group(report, f"price: a device is {price.said()}")
+    return Group(report, PRICED.format(price.said()))

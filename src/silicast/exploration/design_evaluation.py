@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -20,11 +21,17 @@ from silicast.core.hashing import content_hash
 from silicast.core.numerics import I64
 from silicast.exploration.history import Outcome
 from silicast.exploration.layer_mappers import CountedOnce, Mapper, SearchedMappings
-from silicast.exploration.layer_metrics import METRICS, area_mm2, totals, without_area
+from silicast.exploration.layer_metrics import (
+    METRICS,
+    OF_THE_CHIP,
+    of_the_chip,
+    totals,
+    without_area,
+)
 from silicast.exploration.paths import put, value_at
 from silicast.exploration.problem import Evaluation, Problem, over_a_cap
 from silicast.exploration.space import Value
-from silicast.exploration.space_file import LawTable, ReadSpace
+from silicast.exploration.space_file import DieTable, LawTable, ReadSpace
 
 
 @final
@@ -46,6 +53,14 @@ class ChangedBase:
         Raises:
             SilicastError: a parameter sets what an architecture file has not.
         """
+        return build(self.changed(levels), self.file)
+
+    def changed(self, levels: I64) -> dict[str, Any]:
+        """The architecture file of some level numbers, decoded.
+
+        Raises:
+            SilicastError: a parameter sets what it has not.
+        """
         settings = self._space.settings(levels)
         table = copy.deepcopy(self.table)
         for parameter in self._space.parameters:
@@ -55,7 +70,7 @@ class ChangedBase:
         for law in self._laws:
             if law.by in settings:
                 self._apply(law, settings[law.by], table)
-        return build(table, self.file)
+        return table
 
     def variants(self) -> Iterator[Design]:
         """The base, and the designs that differ from it in one parameter."""
@@ -112,26 +127,34 @@ def _plain(value: Value) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-@final
-class LayerEvaluation(Evaluation):
-    """Metrics of layers that run one after the other."""
+class DesignEvaluation(Evaluation):
+    """Metrics of what runs on a design, beside those of its chip."""
 
-    def __init__(
-        self, base: ChangedBase, layers: Sequence[Layer], caps: Mapping[str, float], mapper: Mapper
-    ) -> None:
-        self._base, self._layers, self._caps, self._mapper = base, tuple(layers), caps, mapper
+    def __init__(self, base: ChangedBase, caps: Mapping[str, float], die: DieTable | None) -> None:
+        self._base, self._caps, self._die = base, caps, die
 
+    @abstractmethod
+    def running(self, design: I64, built: Design) -> dict[str, float]:
+        """Metrics of what runs on it.
+
+        Raises:
+            SilicastError: of kind "unsupported" where the design cannot run it.
+        """
+
+    @final
     def outcome(self, design: I64) -> Outcome:
         """Metrics of one design, or why it is none."""
         built = self._base.design(design)
         for problem in check_architecture(built.architecture):
             return Outcome(cause=f"no architecture: {problem.field}")
-        area = area_mm2(built.architecture)
-        known = {} if area is None else {"area_mm2": area}
+        try:
+            known = of_the_chip(built.architecture, self._die)
+        except SilicastError as error:
+            return Outcome(cause=f"no die: {error.field}")
         if cause := over_a_cap(self._caps, known):
             return Outcome(cause=cause)
         try:
-            metrics = self._mapped(built) | known
+            metrics = self.running(design, built) | known
         except SilicastError as error:
             cause = infeasibility(error)
             if not cause:
@@ -140,7 +163,20 @@ class LayerEvaluation(Evaluation):
         cause = over_a_cap(self._caps, metrics)
         return Outcome(cause=cause) if cause else Outcome(metrics)
 
-    def _mapped(self, built: Design) -> dict[str, float]:
+
+@final
+class LayerEvaluation(DesignEvaluation):
+    """Metrics of layers that run one after the other."""
+
+    def __init__(
+        self, base: ChangedBase, layers: Sequence[Layer], mapper: Mapper,
+        caps: Mapping[str, float], die: DieTable | None,
+    ) -> None:  # fmt: skip
+        super().__init__(base, caps, die)
+        self._layers, self._mapper = tuple(layers), mapper
+
+    def running(self, design: I64, built: Design) -> dict[str, float]:  # noqa: ARG002
+        """Totals of all layers."""
         cycles = energy_pj = points = 0.0
         for number, layer in enumerate(self._layers):
             found = self._mapper(number, built)
@@ -166,7 +202,7 @@ def problem_of(read: ReadSpace) -> Problem:
     content = read.content
     base = ChangedBase(read)
     layers = _layers(read)
-    _check_metrics(read, base)
+    check_metrics(read, base, METRICS)
     how = content.evaluation
     mapper: Mapper = (
         SearchedMappings(layers, how.objective, how.effort)
@@ -177,8 +213,8 @@ def problem_of(read: ReadSpace) -> Problem:
         [__version__, content, base.table, [[str(e.einsum), e.count] for e in layers]]
     )
     return Problem(
-        read.space, read.objectives, LayerEvaluation(base, layers, content.caps, mapper), identity,
-        content.caps,
+        read.space, read.objectives,
+        LayerEvaluation(base, layers, mapper, content.caps, read.die), identity, content.caps,
     )  # fmt: skip
 
 
@@ -203,17 +239,27 @@ def _layers(read: ReadSpace) -> tuple[Layer, ...]:
     return distinct(found)
 
 
-def _check_metrics(read: ReadSpace, base: ChangedBase) -> None:
+def check_metrics(read: ReadSpace, base: ChangedBase, known: Sequence[str]) -> None:
+    """Objectives and caps are of metrics that are ``known``, and the chip states what they take.
+
+    Raises:
+        SilicastError: one is not, by its field.
+    """
     wanted = [(f"objective.{o.metric}", o.metric) for o in read.objectives]
     wanted += [(f"caps.{metric}", metric) for metric in read.content.caps]
     architecture = build(base.table, base.file).architecture
     for where, metric in wanted:
-        if metric not in METRICS:
+        if metric not in known:
             raise unknown_name(
-                f"unknown metric {metric!r}", where, f"there are {', '.join(METRICS)}",
+                f"unknown metric {metric!r}", where, f"there are {', '.join(known)}",
                 file=read.file,
             )  # fmt: skip
-        if metric == "area_mm2" and (part := without_area(architecture)):
+        if metric in OF_THE_CHIP and (part := without_area(architecture)):
             raise SilicastError(
                 f"{part} has no area_um2", field=where, file=base.file, hint="give it one"
             )
+        if metric == "die_cost_usd" and read.die is None:
+            raise SilicastError(
+                "a die's cost needs its node", field=where, file=read.file,
+                hint="give [die] node_nm",
+            )  # fmt: skip

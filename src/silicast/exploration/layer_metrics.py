@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from silicast.accelerator.architecture import Architecture
-from silicast.accelerator.die_cost import area_of
+from silicast.accelerator.die_cost import area_of, die_cost
+from silicast.exploration.space_file import DieTable
 
 METRICS = (
     "latency_ms", "energy_mj", "power_w", "edp_mj_ms", "area_mm2", "utilisation", "tops",
-    "tops_per_w",
+    "tops_per_w", "die_cost_usd",
 )  # fmt: skip
 """Names of all of them."""
+OF_THE_CHIP = ("area_mm2", "die_cost_usd")
+"""Metrics that need no layer."""
+
+
+def of_the_chip(architecture: Architecture, die: DieTable | None) -> dict[str, float]:
+    """Area, where it is known, and what a die that works costs, where ``die`` says of what."""
+    area = area_mm2(architecture)
+    if area is None:
+        return {}
+    if die is None:
+        return {"area_mm2": area}
+    found = die_cost(
+        area, die.node_nm, wafer_usd=die.wafer_usd, defects_per_cm2=die.defects_per_cm2
+    )
+    return {"area_mm2": area, "die_cost_usd": found.usd.estimate}
 
 
 def totals(

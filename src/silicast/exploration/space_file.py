@@ -61,6 +61,14 @@ class EvaluationTable(_Strict, frozen=True):
     mappings: Literal["search", "all"] = "search"
 
 
+class DieTable(_Strict, frozen=True):
+    """``[die]``: what the metric ``die_cost_usd`` takes."""
+
+    node_nm: float
+    wafer_usd: float | None = None
+    defects_per_cm2: float | None = None
+
+
 class SpaceFile(_Strict, frozen=True):
     """The whole file."""
 
@@ -73,6 +81,9 @@ class SpaceFile(_Strict, frozen=True):
     caps: dict[str, float] = {}
     layer: tuple[dict[str, Any], ...] = ()
     workload: str = ""
+    # Left out of the hash where they are not given, so that older files of results go on.
+    scenario: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    die: DieTable | msgspec.UnsetType = msgspec.UNSET
     evaluation: EvaluationTable = EvaluationTable()
 
 
@@ -90,6 +101,16 @@ class ReadSpace(msgspec.Struct, frozen=True):
     space: Space
     objectives: tuple[Objective, ...]
     file: str
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """What a whole model is asked; empty = layers are mapped."""
+        return {} if self.content.scenario is msgspec.UNSET else self.content.scenario
+
+    @property
+    def die(self) -> DieTable | None:
+        """What a die's cost takes."""
+        return None if self.content.die is msgspec.UNSET else self.content.die
 
 
 def read_space(path: Path) -> ReadSpace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,15 @@ def load_device_file(path: Path) -> Device:
     Raises:
         SilicastError: the file cannot be read, is too large, is not TOML or not a device.
     """
-    return device_from(read_device_file(path), file=str(path))
+    return _device_of_text(_text_of(path), str(path))
+
+
+@lru_cache(maxsize=32)
+def _device_of_text(text: str, file: str) -> Device:
+    """The device of a file; of a text that was read before, the same. A design with compiled
+    mappings takes longer to decode than to ask.
+    """
+    return device_from(_decoded(text, file), file=file)
 
 
 def read_device_file(path: Path) -> dict[str, Any]:
@@ -148,14 +156,25 @@ def read_device_file(path: Path) -> dict[str, Any]:
     Raises:
         SilicastError: the file cannot be read, is too large or is not TOML.
     """
+    return _decoded(_text_of(path), str(path))
+
+
+def _text_of(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_DEVICE_FILE_BYTES:
             raise over_limit("larger than 1 MiB: not a device file", file=str(path))
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except (ValueError, RecursionError) as error:  # bad TOML, bad UTF-8, too many digits
+    except ValueError as error:  # bad UTF-8
         raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
+
+
+def _decoded(text: str, file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # bad TOML, too many digits
+        raise SilicastError(f"not valid TOML: {error}", file=file) from None
 
 
 @cache

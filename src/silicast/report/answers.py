@@ -123,7 +123,8 @@ def setup_lines(why: Mapping[str, Any]) -> list[str]:
 def _setup(setup: Mapping[str, Any]) -> str:
     count = int(setup["devices"])
     devices = f"{count} x {setup['device']}" if count > 1 else setup["device"]
-    return f"{setup['model']} in {setup['format']}, {devices}, {setup['engine']}"
+    engine = str(setup["engine"]).removesuffix(" -")  # of no version in particular
+    return f"{setup['model']} in {setup['format']}, {devices}, {engine}"
 
 
 def shown_metrics(answer: Answer) -> Answer:

@@ -59,6 +59,8 @@ COLUMNS: Final = (
 """Devices, the power and memory of one, all else of all; {} is the currency of prices."""
 ON_REQUEST: Final = ("time",)
 """Of a batch: shown where candidates are sorted by it."""
+_MARKS: Final = "os^Dv"
+"""Of ten candidates each, whose colours are those of the ten before."""
 BY_DEFAULT: Final = ("cost", "gpus", "time")
 """What candidates are sorted by where nobody says: the first that one of them has."""
 
@@ -283,17 +285,15 @@ def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
     axes = figure.subplots()
     for number, (name, rate, time) in enumerate(drawn):
         axes.errorbar(
-            [rate.estimate], [time.estimate], fmt="o", color=f"C{number % 10}", capsize=2.5,
+            [rate.estimate], [time.estimate], fmt=_MARKS[number // 10 % len(_MARKS)], label=name,
+            color=f"C{number % 10}", capsize=2.5,
             xerr=[[rate.estimate - rate.p05], [rate.p95 - rate.estimate]],
             yerr=[[time.estimate - time.p05], [time.p95 - time.estimate]],
             markersize=4.5, elinewidth=1.0,
         )  # fmt: skip
-        axes.annotate(
-            name, (rate.estimate, time.estimate), xytext=(5, 5), textcoords="offset points",
-            fontsize=8, color=f"C{number % 10}",
-        )  # fmt: skip
     axes.set_xlim(left=0.0)
     axes.set_ylim(bottom=0.0)
+    axes.legend(fontsize=8, loc="best")
     axes.set_xlabel("output tokens/s of a device")
     axes.set_ylabel("ms a token")
     axes.grid(visible=True, linewidth=0.4, alpha=0.5)

@@ -23,6 +23,14 @@ def layers_data(found: MappedLayers) -> dict[str, Any]:
         "seconds": found.seconds,
         "products": found.points,
         "not_mapped": found.left,
+        "fused": [
+            {
+                "layers": list(each.feed.names), "count": each.feed.count,
+                "saved_pj": each.saved_pj, "saved_cycles": each.saved_cycles,
+                "saved_outermost_bytes": each.fused.saved_bytes, "gap": each.fused.gap,
+            }
+            for each in found.fused
+        ],
         "layers": [
             {
                 "name": layer.name, "count": layer.count, "op": layer.einsum.name,
@@ -60,7 +68,12 @@ def layers_card(found: MappedLayers) -> RenderableType:
         "layer": "left", "shape": "left", "x": "right", "uJ": "right", "cycles": "right",
         "at work": "right", "bound": "left", "gap": "right",
     }  # fmt: skip
-    return Group(facts.rendered(), Text(), listing(columns, rows))
+    parts: list[RenderableType] = [facts.rendered(), Text(), listing(columns, rows)]
+    if found.fused:
+        from silicast.report.fusion import fused_layers
+
+        parts += [Text(), fused_layers(found.fused)]
+    return Group(*parts)
 
 
 def shape_text(einsum: Einsum) -> str:

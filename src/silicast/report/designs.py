@@ -105,7 +105,7 @@ def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> R
 
 
 def _proof(answer: Mapped) -> str:
-    if answer.cost.zeros is not None:
+    if not answer.bound and answer.cost.zeros is not None:
         return "searched as if no value were zero; of what is left nothing is proven"
     if not answer.bound:
         return "as the design's policy prefers; nothing is proven of other mappings"

@@ -134,13 +134,19 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
             _line(x, y, x + wide, y, "#e3e6eb", 1.0),
             _text(x - 6.0, y + 4.0, f"{tick:g}", "end"),
         ]
+    taken: list[tuple[float, float, float]] = []
+    ends = [(at(point.x[1], point.y[0]), at(point.x[2], 0.0)[0]) for point in points]
+    across_bars = [(x, y + TEXT / 2.0, last - x) for (x, y), last in ends]
     for number, point in enumerate(points):
         color = COLORS[number % len(COLORS)]
         x, y = at(point.x[0], point.y[0])
         found.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
         found.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
         found.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
-        found.append(_text(x + 7.0, y - 6.0, point.label, "start", color))
+        others = [bar for place, bar in enumerate(across_bars) if place != number]
+        spot = _free_spot(x, y, point.label, [*taken, *others])
+        taken.append(spot)
+        found.append(_text(spot[0], spot[1], point.label, "start", color))
     found.append(_text(left + wide, top + high + 32.0, across, "end"))
     found.append(_text(left + 6.0, top + 10.0, up, "start"))
     height = top + high + 40.0
@@ -148,6 +154,33 @@ def scatter(points: Sequence[Point], across: str, up: str) -> str:
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
         f'aria-label="{escape(up)} over {escape(across)}">{"".join(found)}</svg>'
     )
+
+
+def _free_spot(
+    x: float, y: float, label: str, taken: Sequence[tuple[float, float, float]]
+) -> tuple[float, float, float]:
+    """Where a point's label covers no other: left end, base line and width.
+
+    >>> first = _free_spot(50.0, 50.0, "a", [])
+    >>> _free_spot(51.0, 50.0, "b", [first])[1] > first[1]
+    True
+    """
+    wide = len(label) * CHARACTER
+    spots = [
+        (x + 7.0, y + step * TEXT * side - 6.0 + (step > 0) * 4.0, wide)
+        for step in range(8)
+        for side in (1.4, -1.4)
+    ]
+    spots = [(x + 7.0, y - 6.0, wide), (x + 7.0, y + TEXT + 4.0, wide), *spots]
+
+    def is_free(spot: tuple[float, float, float]) -> bool:
+        left, base, _ = spot
+        return all(
+            left + wide < other or other + size < left or abs(base - line) > TEXT
+            for other, line, size in taken
+        )
+
+    return next((spot for spot in spots if is_free(spot)), spots[0])
 
 
 def _end(row: Bar) -> float:

@@ -18,6 +18,8 @@ from silicast.hardware.catalog import find_device
 from silicast.report.answers import label, notes, setup_lines, shown_metrics
 from silicast.report.drawings import Bar, Piece, Point, bars, interval, scatter
 from silicast.report.numbers import Shown, duration, percent, rounded
+from silicast.report.serving import LATENCIES, RATES, STATISTICS, LatencyTable, serving_lines
+from silicast.report.training import UPDATE, plan_lines, shares
 from silicast.report.uncertainty import words_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ MOST_PARTS: Final = 9
 """Of a row of the drawing of time; what is less is summed up."""
 MOST_FACTORS: Final = 6
 MOST_SOURCES: Final = 20
+_IN_TABLE: Final = ("power:", "cost:")
+"""Lines on what the table of metrics has too."""
+_SPREAD: Final = ("mean", "p99")
+"""Statistics of latencies that have their interval beside them."""
 STYLE: Final = """
 body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;color:#1d2129;
 max-width:46rem;margin:2rem auto;padding:0 1rem}
@@ -49,7 +55,8 @@ ul{padding-left:1.1rem;margin:.3rem 0}
 .warning{color:#8a4b00}
 footer{margin-top:2rem;color:#5a6270;font-size:.85rem}
 div.wide{overflow-x:auto;font-size:.85rem}div.wide td,div.wide th{padding:.18rem .35rem}
-div.wide td:first-child{white-space:nowrap}
+div.wide td:first-child{white-space:nowrap}div.wide+table{margin-top:.8rem}
+p.setup+p.setup{margin-top:-.7rem}
 @media print{body{margin:0;max-width:none;font-size:11pt}h2{break-after:avoid}svg,table,
 p.verdict{break-inside:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}@page{margin:16mm}}
@@ -65,17 +72,22 @@ def write_page(path: Path, page: str) -> None:
     write_atomically(path, page.encode())
 
 
-def answer_page(head: str, answer: Answer) -> str:
+def answer_page(head: str, answer: Answer, more: Sequence[str] = ()) -> str:
     """One answer: what it says, how sure it is, why, where time and memory go, what it rests on.
 
     Args:
         head: what was asked, in a line.
+        more: what else was asked of it, a line each.
     """
     why = answer["why"]
     parts = [f"<h1>{escape(head)}</h1>"]
-    parts += [f'<p class="setup">{escape(line)}</p>' for line in setup_lines(why)]
+    setup = [*setup_lines(why), *filter(None, plan_lines(why))]
+    parts += [f'<p class="setup">{escape(line)}</p>' for line in setup]
     parts.append(_verdict(answer))
-    parts += _section("What to expect", [_metrics(shown_metrics(answer))])
+    tables = [_latencies(answer), _metrics(shown_metrics(_without_latencies(answer)))]
+    lines = (line for line in serving_lines(answer) if not line.startswith(_IN_TABLE))
+    said = [*(lines if tables[0] else shares(why)), *more]
+    parts += _section("What to expect", [*tables, _list(said) if said else ""])
     parts += _section("Where the time goes", _timeline(why))
     parts += _section("Memory of a device", _memory(why))
     parts += _section("Why, and how sure", [_list(notes(answer)), *_uncertainty(why)])
@@ -158,6 +170,29 @@ def _verdict(answer: Answer) -> str:
     return f'<p class="verdict">{"; ".join(words)}</p>' if words else ""
 
 
+def _latencies(answer: Answer) -> str:
+    """Of a server: a row for each latency; "" of other answers."""
+    metrics = answer["metrics"]
+    if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
+        return ""
+    columns = [word for name in STATISTICS for word in (name, f"90 % of {name}")]
+    columns = [word for word in columns if not word.startswith("90") or word.endswith(_SPREAD)]
+    return f'<div class="wide">{_table(["", *columns], _latency_rows(metrics))}</div>'
+
+
+def _latency_rows(metrics: Mapping[str, Any]) -> list[list[str]]:
+    return list(LatencyTable(metrics).rows(STATISTICS, _SPREAD))
+
+
+def _without_latencies(answer: Answer) -> Answer:
+    """What a server's table of latencies and its lines leave out: rates, power, energy and cost."""
+    metrics = answer["metrics"]
+    if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
+        return answer
+    kept = (*RATES, "power_w", "energy_per_output_token_j", "cost_per_million_output_tokens")
+    return {**answer, "metrics": {name: metrics[name] for name in kept if name in metrics}}
+
+
 def _metrics(answer: Answer) -> str:
     rows = []
     for name, quantity in answer["metrics"].items():
@@ -185,7 +220,7 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
     rows, start = [], 0.0
     for part in phases:
         size = float(part["exposed_ms"]) * factor
-        rows.append(Bar(str(part["name"]).replace("_", " "), [_piece(part, factor)], start))
+        rows.append(Bar(_words(part), [_piece(part, factor)], start))
         start += size
     found = [bars(rows, unit, "phases one after the other")]
     made = {id(part): _kinds(part) for part in phases}
@@ -193,7 +228,7 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
     for part in phases:
         kinds = made[id(part)]
         if len(kinds) > 1 and float(part["share"]) > 0.02:
-            name = str(part["name"]).replace("_", " ")
+            name = _words(part)
             pieces = [Piece(each, ms * factor, duration(ms * 1e-3)) for each, ms in kinds]
             found.append(bars([Bar(name, pieces)], unit, f"what {name} is made of", order))
     return found
@@ -201,7 +236,11 @@ def _timeline(why: Mapping[str, Any]) -> list[str]:
 
 def _piece(part: Mapping[str, Any], factor: float) -> Piece:
     ms = float(part["exposed_ms"])
-    return Piece(str(part["name"]).replace("_", " "), ms * factor, duration(ms * 1e-3))
+    return Piece(_words(part), ms * factor, duration(ms * 1e-3))
+
+
+def _words(part: Mapping[str, Any]) -> str:
+    return str(part["name"]).replace("_", " ").replace("e2e", UPDATE)
 
 
 def _kinds(part: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -52,9 +52,10 @@ class LatencyTable:
             columns[name] = "right"
             if name in spread:
                 columns[f"90 % of {name}"] = "right"
-        yield listing(columns, list(self._rows(statistics, spread)))
+        yield listing(columns, list(self.rows(statistics, spread)))
 
-    def _rows(self, statistics: Sequence[str], spread: Sequence[str]) -> Iterator[list[str]]:
+    def rows(self, statistics: Sequence[str], spread: Sequence[str]) -> Iterator[list[str]]:
+        """Cells of each latency: its name, and statistics with intervals behind some of them."""
         for latency, label in LATENCIES.items():
             cells = [label]
             for name in statistics:

@@ -17,6 +17,8 @@ from silicast.report.tables import listing
 
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _TOKENS = re.compile(r"(\d+(?:\.\d+)?)([KMBT]?)", re.IGNORECASE)
+UPDATE = "update"
+"""What of a step comes after all passes."""
 _DAY, _HOUR = 86_400.0, 3_600.0
 
 
@@ -39,7 +41,7 @@ def training_report(
     parts += [Text(line) for line in shares(why)]
     parts += [Text(line) for line in notes(answer)]
     if tokens is not None:
-        parts.append(Text(whole_run(answer, tokens_of(tokens), price)))
+        parts += [Text(line) for line in run_lines(answer, tokens, price)]
     if rivals := why.get("candidates"):
         parts += [Text(""), candidates_table(why["search"], rivals)]
     parts += [Text(f"warning: {line}", "yellow") for line in answer["warnings"]]
@@ -77,7 +79,7 @@ def shares(why: Mapping[str, Any]) -> Iterator[str]:
     """
     parts: Sequence[Mapping[str, Any]] = why.get("parts") or ()
     named = [
-        (float(part["share"]), str(part["name"]).replace("_", " ").replace("e2e", "update"))
+        (float(part["share"]), str(part["name"]).replace("_", " ").replace("e2e", UPDATE))
         for part in parts
     ]
     shown = [f"{name} {percent(share)}" for share, name in sorted(named, reverse=True) if share > 0]
@@ -114,20 +116,36 @@ def check_run(tokens: str | None, price: float | None) -> None:
         raise SilicastError(f"expected a price from 0 on, found {price:g}", field="--price")
 
 
+def run_lines(answer: Mapping[str, Any], tokens: str, price: float | None) -> list[str]:
+    """What a whole run of so many tokens ("15T") takes."""
+    return [whole_run(answer, tokens_of(tokens), price)]
+
+
 def whole_run(answer: Mapping[str, Any], tokens: float, price: float | None) -> str:
     """Days, device hours and cost of a whole run."""
     gpus = int(answer["why"]["deployment"]["devices"])
     rates, failing = _rates(answer["metrics"], gpus)
     days = {name: tokens / rate / _DAY for name, rate in rates.items() if rate}
     if len(days) < len(rates):
-        return f"{tokens:.3g} tokens are never reached {failing}"
+        return f"{_counted(tokens)} tokens are never reached {failing}"
     hours = days["estimate"] * _DAY / _HOUR * gpus
     text = (
-        f"{tokens:.3g} tokens take {rounded(days['estimate'])} days (90 %: "
+        f"{_counted(tokens)} tokens take {rounded(days['estimate'])} days (90 %: "
         f"{rounded(days['p95'])} to {rounded(days['p05'])}) {failing}: "
         f"{hours:,.0f} device hours"
     )
     return text if price is None else f"{text}, {hours * price:,.0f} at {price:g} an hour"
+
+
+def _counted(tokens: float) -> str:
+    """As people write a number of tokens.
+
+    >>> _counted(1.5e13), _counted(3e11), _counted(500.0)
+    ('15T', '300B', '500')
+    """
+    scales = sorted(_SCALES.items(), key=lambda item: -item[1])
+    name, scale = next((name, scale) for name, scale in scales if tokens >= scale or not name)
+    return f"{tokens / scale:.4g}{name}"
 
 
 def _rates(metrics: Mapping[str, Any], gpus: int) -> tuple[dict[str, float], str]:

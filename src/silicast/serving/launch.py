@@ -87,7 +87,8 @@ def limits_of(
             f"{deployment.model.name} leaves no room for a KV cache on {deployment.plan.gpus} x "
             f"{deployment.device.name}",
             field="parallel",
-            hint="more or larger devices, or a smaller format of the weights",
+            hint="more or larger devices, or a smaller format of the weights; `silicast compare` "
+            "finds the smallest plan that fits",
         )
     kept: dict[str, Any] = {
         "prefix_caching": table.prefix_caching, "options": table.options,

@@ -97,9 +97,19 @@ def test_drawings() -> None:
 
 
 def test_frames() -> None:
-    pandas = pytest.importorskip("pandas")
-    found = silicast.infer(device="h100", **SMALL).to_pandas()
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: frames are not tried")
+    one = silicast.infer(device="h100", **SMALL)
+    found = one.to_pandas()
     assert isinstance(found, pandas.DataFrame)
+    by_metric = found.set_index("metric")
+    assert by_metric.loc["total_ms", "estimate"] == one.total_ms.estimate
+    assert (found["p05"] <= found["estimate"]).all()
+    assert (found["estimate"] <= found["p95"]).all()
+    assert pandas.isna(by_metric.loc["memory_gb", "bound"])
+    many = silicast.sweep(device=["h100", "nowhere"], batch=[1, 2], **SMALL).to_pandas()
+    assert list(many["device"]) == ["h100", "h100", "nowhere", "nowhere"]
+    assert many["total_ms"].notna().tolist() == [True, True, False, False]
+    assert many["reason"].str.contains("unknown device").tolist() == [False, False, True, True]
 
 
 def test_without_pandas_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

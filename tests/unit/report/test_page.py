@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -99,3 +100,26 @@ def test_points_and_intervals_are_well_formed(a: float, b: float, c: float) -> N
     ElementTree.fromstring(interval(middle, low, high, high))
     belief = (middle, low, high)
     ElementTree.fromstring(scatter([Point("a & b", belief, belief)], "x", "y"))
+
+
+def test_a_page_says_all_that_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "page.html"
+    main([*COMMANDS["serve"].split(), "--price", "2.5", "--slo", "e2e=9s", "--html", str(path)])
+    served = path.read_text(encoding="utf-8")
+    for words in (">TTFT<", ">90 % of p99<", "a device is 2.5 USD", "objective kept", "knee near"):
+        assert words in served, words
+    assert served.count("<tr>") < 30
+    main([*COMMANDS["train"].split(), "--tokens", "15T", "--price", "2.5", "--html", str(path)])
+    trained = path.read_text(encoding="utf-8")
+    for words in ("15T tokens take", "at 2.5 an hour", ">update<", "tp 8"):
+        assert words in trained, words
+    assert "e2e" not in trained
+    capsys.readouterr()
+
+
+def test_labels_of_near_points_do_not_cover_each_other() -> None:
+    near = [Point(f"device {n}", (100.0 + n, 90.0, 110.0), (50.0, 49.0, 51.0)) for n in range(6)]
+    drawn = re.findall(r'<text x="([\d.]+)" y="([\d.-]+)"[^>]*>device', scatter(near, "x", "y"))
+    lines = sorted(float(y) for _, y in drawn)
+    assert len(lines) == len(near)
+    assert all(after - before >= 12.0 for before, after in itertools.pairwise(lines))

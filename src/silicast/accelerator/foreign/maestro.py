@@ -15,7 +15,7 @@ from silicast.accelerator.architecture import Architecture, Compute, FanOut, Mem
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
-from silicast.accelerator.layers import Layer, distinct
+from silicast.accelerator.layers import Layer, distinct, in_a_row
 from silicast.core.errors import SilicastError, unsupported
 
 PAIR = re.compile(r"\s*(\w+)\s*:\s*([\w.]+)\s*,?\s*$")
@@ -67,7 +67,7 @@ class Maestro(ForeignReader):
                 left[kind] = left.get(kind, 0) + 1
                 continue
             layers.append(Layer(name, _einsum(name, kind, sizes, strides, str(path))))
-        return Workload(distinct(layers), left)
+        return Workload(distinct(layers), left, in_a_row(layers))
 
 
 def _chip(path: Path) -> dict[str, float]:

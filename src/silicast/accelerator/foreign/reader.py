@@ -10,7 +10,7 @@ from typing import ClassVar, final
 from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.check import check_architecture
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.layers import Layer
+from silicast.accelerator.layers import Feed, Layer
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.registry import Registry
 
@@ -40,10 +40,13 @@ class Workload:
     Attributes:
         layers: that multiply and add.
         left: kind -> how many others there are, which are not mapped.
+        feeds: (one layer, the next, how often) of layers of which only the next takes what the
+            first leaves, as it is or with operations on single values between.
     """
 
     layers: tuple[Layer, ...]
     left: dict[str, int] = field(default_factory=dict)
+    feeds: tuple[Feed, ...] = ()
 
 
 class ForeignReader(ABC):

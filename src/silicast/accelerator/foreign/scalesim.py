@@ -15,7 +15,7 @@ from silicast.accelerator.architecture import Architecture, Compute, FanOut, Mem
 from silicast.accelerator.constraints import Constraints, SlotRule
 from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
-from silicast.accelerator.layers import Layer, distinct
+from silicast.accelerator.layers import Layer, distinct, in_a_row
 from silicast.core.errors import SilicastError, unsupported
 
 PRESETS = "architecture_presets"
@@ -86,7 +86,7 @@ class ScaleSim(ForeignReader):
         heads = [cell.casefold() for cell in lines[0][1]]
         products = {"m", "n", "k"} <= set(heads)
         layers = [_layer(cells, number, str(path), products) for number, cells in lines[1:]]
-        return Workload(distinct(layers))
+        return Workload(distinct(layers), feeds=in_a_row(layers))
 
 
 @final

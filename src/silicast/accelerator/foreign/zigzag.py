@@ -23,7 +23,7 @@ from silicast.accelerator.architecture import (
 from silicast.accelerator.constraints import Constraints, SlotRule
 from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, Tensor
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
-from silicast.accelerator.layers import Layer, distinct
+from silicast.accelerator.layers import Layer, distinct, in_a_row
 from silicast.accelerator.timeloop._fields import number, rows, table, word
 from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
 from silicast.core.errors import SilicastError, unsupported
@@ -85,7 +85,7 @@ class ZigZag(ForeignReader):
                 continue
             name = str(layer.get("name") or f"{kind} {layer.get('id', place)}")
             layers.append(Layer(name, _einsum(layer, match, where, file)))
-        return Workload(distinct(layers), left)
+        return Workload(distinct(layers), left, in_a_row(layers))
 
 
 def _content(path: Path) -> Any:

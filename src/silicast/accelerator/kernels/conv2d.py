@@ -14,7 +14,6 @@ from silicast.accelerator.kernels.mapped import (
     MappedKernel,
     analysed,
     format_of,
-    joined,
     load_of,
     products,
 )
@@ -26,7 +25,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.conv2d import Conv2d
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.kernels.implementation import Analysis, implementation_for, register
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
 _ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
 
@@ -38,6 +37,7 @@ class NestConv2d(MappedKernel):
 
     family: ClassVar[str] = "conv2d"
     group: ClassVar[str] = GROUP
+    original = _ON_GPUS
     dims = _ON_GPUS.dims
     dtypes = _ON_GPUS.dtypes
     lessening = _ON_GPUS.lessening
@@ -60,14 +60,6 @@ class NestConv2d(MappedKernel):
             written=shape.elements_out * sizes[2],
         )  # fmt: skip
 
-    def flops(self, op: Op) -> int:
-        """Of the direct sum."""
-        return _ON_GPUS.flops(op)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Images, filters and results once each."""
-        return _ON_GPUS.compulsory_bytes(op)
-
 
 def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
     """Windows of one stride along both axes; others are unrolled."""
@@ -84,7 +76,7 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
     rest = np.flatnonzero(~even)
     if len(rest):
         parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), weights=False)))
-    return joined(parts)
+    return Counted.joined(parts)
 
 
 def _rows(shape: Shape, rows: I64) -> Shape:

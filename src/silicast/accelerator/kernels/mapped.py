@@ -12,14 +12,17 @@ import numpy as np
 
 from silicast.accelerator.chip import GROUP, Chip, chip_of
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import Counted, counted, stored_templates, template_of
+from silicast.accelerator.refit import Counted, counted
+from silicast.accelerator.stored import stored_templates, template_of
+from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
-from silicast.kernels.roofline import RooflineKernel, on_chip
+from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Variant
 
 PICO = 1e-12
@@ -42,9 +45,9 @@ class Format:
     shares: tuple[float, float, float]
 
     @property
-    def column(self) -> F64 | None:
-        """The shares, (3,); None = all of the bits."""
-        return None if self.shares == (1.0, 1.0, 1.0) else np.array(self.shares)
+    def column(self) -> tuple[float, ...]:
+        """The shares; () = all of the bits."""
+        return () if self.shares == (1.0, 1.0, 1.0) else self.shares
 
 
 @lru_cache(maxsize=256)
@@ -92,55 +95,47 @@ def products(
     """Costs of ``b`` products C[m, n] = A[m, k] x B[k, n], each with operands of its own.
 
     Args:
-        b, m, n, k: shape (rows,).
+        b, m, n, k: shape (rows,), or numbers.
         main_shares: (3, rows), of weights, inputs and outputs: see :func:`.refit.counted`.
     """
     chip = chip_of(device)
-    one = np.ones(len(m))
-    alone, several = np.flatnonzero(b <= 1.0), np.flatnonzero(b > 1.0)
-    if chip.multiplies:
-        kinds = (
-            (Problem(PRODUCT), np.stack([m, n, k])), (Problem(PRODUCTS), np.stack([b, m, n, k])),
-        )  # fmt: skip
-    else:
-        window = np.stack([k, n, one, one, one, m, one])
-        kinds = (
-            (Problem(WINDOWS), window), (Problem(GROUPED), np.concatenate([b[None], window])),
-        )  # fmt: skip
+    if m.__class__ is not np.ndarray:
+        return _mapped(chip, fmt, b, (m, n, k), main_shares, several=bool(b > 1.0))
     parts = []
-    for rows, (problem, sizes) in zip((alone, several), kinds, strict=True):
+    for several in (False, True):
+        rows = np.flatnonzero((b > 1.0) == several)
+        if len(rows) == len(m):
+            return _mapped(chip, fmt, b, (m, n, k), main_shares, several=several)
         if len(rows):
             shares = None if main_shares is None else main_shares[:, rows]
-            parts.append(
-                (rows, counted(chip, problem, sizes[:, rows], fmt.compute, fmt.bits, fmt.column,
-                               shares))
-            )  # fmt: skip
-    return joined(parts)
+            mnk = (m[rows], n[rows], k[rows])
+            parts.append((rows, _mapped(chip, fmt, b[rows], mnk, shares, several=several)))
+    return Counted.joined(parts)
 
 
-def joined(parts: list[tuple[np.ndarray, Counted]]) -> Counted:
-    """Costs of some rows and of the others, in the order of the rows."""
-    if len(parts) == 1:
-        return parts[0][1]
-    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-    found = [part for _, part in parts]
-
-    def one(values: list[F64]) -> F64:
-        every: F64 = np.concatenate(values, axis=-1)[..., order]
-        return every
-
-    return Counted(
-        one([f.cycles for f in found]), one([f.unit_cycles for f in found]),
-        {name: one([f.port_cycles[name] for f in found]) for name in found[0].port_cycles},
-        one([f.level_words for f in found]), one([f.energy_pj for f in found]),
-        one([f.main_words for f in found]),
-    )  # fmt: skip
+def _mapped(
+    chip: Chip, fmt: Format, b: F64, mnk: tuple[F64, F64, F64], main_shares: F64 | None, *,
+    several: bool,
+) -> Counted:  # fmt: skip
+    """Products all of which are one, or all several; where the rules of a chip are those of
+    convolutions, as filters of one.
+    """
+    m, n, k = mnk
+    one = m / m
+    if chip.multiplies:
+        problem, sizes = Problem(PRODUCTS if several else PRODUCT), [m, n, k]
+    else:
+        problem = Problem(GROUPED if several else WINDOWS)
+        sizes = [k, n, one, one, one, m, one]
+    if several:
+        sizes = [b, *sizes]
+    return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, main_shares)
 
 
 @final
 @dataclass(frozen=True)
 class Load:
-    """What a batch of kernels asks of a chip, counted; arrays of shape (rows,).
+    """What a batch of kernels asks of a chip, counted; arrays of shape (rows,), or numbers.
 
     Attributes:
         core_s, main_s: seconds of the chip at its clock, and of main memory's ports.
@@ -179,15 +174,15 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
     chip = chip_of(device)
     arch = chip.in_format(fmt.compute, fmt.bits)
     first = arch.memories[0].name
-    main = np.zeros_like(found.cycles)
+    main = none = xp.full_like(found.cycles, 0.0)
     others = found.unit_cycles
     for (level, _), cycles in found.port_cycles.items():
         if level == first:
-            main = np.maximum(main, cycles)
+            main = xp.maximum(main, cycles)
         else:
-            others = np.maximum(others, cycles)
+            others = xp.maximum(others, cycles)
     # The busiest of all sets the cycles: where that is main memory, the chip needs fewer.
-    core = np.where(found.cycles > np.ceil(main), found.cycles, others)
+    core = xp.where(found.cycles > xp.ceil(main), found.cycles, others)
     bytes_ = fmt.bits / 8.0
     return Load(
         core_s=core / device.clocks.boost_hz, main_s=main / arch.clock_hz,
@@ -196,7 +191,7 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
             memory.name: words * bytes_
             for memory, words in zip(arch.memories, found.level_words, strict=True)
         },
-        main_bytes=found.main_words.sum(axis=0) * bytes_, joules=found.energy_pj * PICO,
+        main_bytes=sum(found.main_words, none) * bytes_, joules=found.energy_pj * PICO,
     )  # fmt: skip
 
 
@@ -220,8 +215,8 @@ def mapper_log_sd(device: Device, fmt: Format) -> float:
     return max(-math.log(1.0 - most) / math.sqrt(12.0), c["least_mapper_log_sd"])
 
 
-class MappedKernel(RooflineKernel):
-    """A family that is mapped onto designs."""
+class MappedKernel(Fallback):
+    """A family that is mapped onto designs; what it computes and moves once is as on GPUs."""
 
     execution_model: ClassVar[str] = "loop_nest"
     group: ClassVar[str] = GROUP
@@ -249,19 +244,19 @@ def analysed(
     launch_s = c["launch_s"] if own_us is None else own_us * 1e-6
     if variant.launch == "stream":
         launch_s += c["stream_launch_s"]
-    vector = np.zeros_like(flops) + vector_s
-    busy = np.maximum(np.maximum(load.core_s, load.main_s), vector)
+    none = xp.full_like(flops, 0.0)
+    vector = none + vector_s
+    busy = xp.maximum(xp.maximum(load.core_s, load.main_s), vector)
     total = read + written
     chip_bytes = on_chip(device)[0]
-    beyond = np.maximum(total - chip_bytes, 0.0)
-    forced = np.maximum(read, beyond) if variant.cache == "cold" else beyond
+    beyond = xp.maximum(total - chip_bytes, 0.0)
+    forced = xp.maximum(read, beyond) if variant.cache == "cold" else beyond
     main_rate = device.dram.bandwidth_bytes_per_s
     tensor = flops / device.bound_per_s(device.matrix_pipe(compute), compute)
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
-    bound = np.maximum(tensor, resource_s["dram"])
+    bound = xp.maximum(tensor, resource_s["dram"])
     time = launch_s + busy
-    none = np.zeros_like(flops)
-    used = np.minimum(load.unit_s / time, 1.0)
+    used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,
         resource_s={**resource_s, "launch": none + launch_s},
@@ -289,6 +284,8 @@ def warnings_of(chip: Chip) -> tuple[str, ...]:
         said.append(f"{chip.missing_energy} has no energy in the file: energy is not answered")
     if chip.content.vector is None:
         said.append("the file has no [vector]: the multipliers do what is no product")
+    if chip.design.architecture.knows_zeros:
+        said.append("zeros that the design leaves out are counted as if they were there")
     return tuple(said)
 
 
@@ -301,7 +298,7 @@ def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:
     vector = chip_of(device).content.vector
     seconds = simple / device.peak_per_s("fma", "fp32") + special / device.peak_per_s("xu", "fp32")
     if vector is None:
-        return seconds, np.zeros_like(seconds)
+        return seconds, xp.full_like(seconds, 0.0)
     plain = vector.energy_pj or 0.0
     other = plain if vector.special_energy_pj is None else vector.special_energy_pj
     return seconds, (simple * plain + special * other) * PICO

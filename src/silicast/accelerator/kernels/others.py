@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.device import main_bytes_per_s
 from silicast.accelerator.kernels.mapped import PICO
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
@@ -27,6 +28,11 @@ def nest_rates(device: Device, dtype: str) -> Rates:
     except SilicastError:
         dtype = next(iter(device.core.pipes["tensor"].rate))
     rates = Rates.of(device, dtype, c, 1.0)
+    arch = chip.design.architecture
+    rates = replace(
+        rates, dram_per_s=min(rates.dram_per_s, main_bytes_per_s(arch)),
+        matrix_per_s=rates.matrix_per_s / arch.overhead,
+    )  # fmt: skip
     own_us = chip.content.system.launch_us
     if own_us is not None:
         rates = replace(rates, launch_s=own_us * 1e-6)

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from silicast.app import status
-from silicast.app.commands.design_files import compare, import_, map_layers
+from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
@@ -25,7 +25,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    fuse: str = "", objective: str = "", effort: int = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
@@ -38,6 +38,8 @@ def map_(
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3; of a file, open ones, as
             batch=8.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
+        fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256", to run
+            both tile by tile; of a file of layers, neighbours.
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
         effort: partial mappings to try; more of them prove more.
@@ -50,7 +52,15 @@ def map_(
     from silicast.report.plot_file import check_plot
 
     if is_workload(op):
-        return map_layers(chip, op, sizes, objective, effort, json=json, plot=plot)
+        from silicast.accelerator.fusion_task import all_neighbours
+
+        return map_layers(
+            chip, op, sizes, objective, effort, fuse=all_neighbours(fuse), json=json, plot=plot
+        )
+    if fuse:
+        return map_pair(
+            chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot
+        )
     if plot is not None:
         check_plot(plot)
     answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
@@ -68,7 +78,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    fuse: str = "", objective: str = "", effort: int = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
@@ -78,6 +88,7 @@ def explain(
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
         density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
+        fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256".
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
             energy.
         effort: partial mappings to try; more of them prove more.
@@ -89,6 +100,11 @@ def explain(
     from silicast.report.designs import mapping_card, mapping_data, traffic_table
     from silicast.report.plot_file import check_plot
 
+    if fuse:
+        return map_pair(
+            chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot,
+            explains=True,
+        )  # fmt: skip
     if plot is not None:
         check_plot(plot)
     if op:

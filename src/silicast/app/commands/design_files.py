@@ -45,6 +45,7 @@ def map_layers(
     objective: str,
     effort: int,
     *,
+    fuse: bool,
     json: bool,
     plot: Path | None,
 ) -> int:
@@ -58,7 +59,7 @@ def map_layers(
 
         check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
-    found = mapped_layers(chip, workload, objective, effort)
+    found = mapped_layers(chip, workload, objective, effort, fuse=fuse)
     if plot is not None:
         from silicast.report.layers_plot import draw_layers
 
@@ -70,6 +71,39 @@ def map_layers(
     return status.ANSWERED
 
 
+def map_pair(
+    chip: str,
+    op: str,
+    sizes: Sequence[str],
+    fuse: str,
+    objective: str,
+    effort: int,
+    *,
+    density: Sequence[str] | None,
+    json: bool,
+    plot: Path | None,
+    explains: bool = False,
+) -> int:
+    """Maps an operation and the one that takes what it leaves, apart and tile by tile."""
+    from silicast.accelerator.fusion_task import fused_task
+    from silicast.core.errors import SilicastError
+    from silicast.report.fusion import fused_card, fused_data, fused_traffic
+
+    if plot is not None or density:
+        flag = "plot" if plot is not None else "density"
+        raise SilicastError(
+            f"--{flag} does not go with --fuse", field=flag, hint="leave one of them out"
+        )
+    found = fused_task(chip, op, sizes, fuse, objective, effort)
+    if json:
+        write_json(fused_data(found))
+    elif explains and found.cost is not None:
+        show(fused_card(found), "", fused_traffic(found.cost))
+    else:
+        show(fused_card(found))
+    return status.ANSWERED
+
+
 def compare(
     chip: Path, op: str, /, *sizes: str, engine: str, objective: str = "energy",
     effort: int = 10_000, json: Json = False,
@@ -77,10 +111,11 @@ def compare(
     """Ask another tool that is installed for the same layer, and show ours beside its answer.
 
     Args:
-        chip: a chip of the tool's own: an accelerator of ZigZag (.yaml), or Timeloop's folder.
+        chip: a chip of the tool's own: an accelerator of ZigZag (.yaml), or Timeloop's folder; of
+            AccelForge, one of our architecture files.
         op: conv2d or matmul.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
-        engine: zigzag or timeloop, which must be installed.
+        engine: zigzag, timeloop or accelforge, which must be installed.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings that ours tries.
         json: print JSON instead of a table.

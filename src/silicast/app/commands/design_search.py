@@ -31,17 +31,17 @@ def search(
         plot: draw the front into this file (.svg, .png or .pdf).
         json: print JSON instead of tables.
     """
-    from silicast.exploration.design_evaluation import problem_of
     from silicast.exploration.search import search as run
     from silicast.exploration.space_file import read_space
     from silicast.exploration.state import state_data
     from silicast.report.design_search import search_card
+    from silicast.scenario.design_models import design_problem
 
     if plot is not None:
         from silicast.report.plot_file import check_plot
 
         check_plot(plot)
-    problem = problem_of(read_space(space))
+    problem = design_problem(read_space(space))
     with progress("designs", evaluations) as advance:
         state = run(
             problem, method, evaluations, seed=seed, file=output, resume=resume, advance=advance

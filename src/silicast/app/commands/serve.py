@@ -10,7 +10,7 @@ from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import Tree, print_reply, with_calibrations
-from silicast.app.price_flag import price_of, with_price_line
+from silicast.app.price_flag import PRICED, price_of, with_price_line
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.core.errors import SilicastError
@@ -70,8 +70,8 @@ def serve(
         return _interrupted(scenario, served, wanted, json=json)
     reply: dict[str, Any] = msgspec.to_builtins(answer)
     write_outputs(served, wanted)
-    write_html(scenario, reply, html)
     price = price_of(asked.price, asked.price_where, asked.device)
+    write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
     return print_reply(
         reply, lambda found: with_price_line(answer_report(scenario, found), price), json=json,
         strict=strict,

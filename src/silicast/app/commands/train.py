@@ -48,7 +48,7 @@ def train(
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    from silicast.report.training import check_run, training_report
+    from silicast.report.training import check_run, run_lines, training_report
 
     check_run(tokens, price)
     plan = degrees or TrainDegrees()
@@ -63,7 +63,8 @@ def train(
     reply = _searched(scenario, resume) if searches else predicted(scenario)
 
     write_trace(scenario, trace)
-    write_html(scenario, reply, html)
+    asked_too = () if tokens is None or not reply["ok"] else run_lines(reply, tokens, price)
+    write_html(scenario, reply, html, asked_too)
 
     def report(answer: dict[str, Any]) -> Any:
         return training_report(scenario, answer, tokens, price)

@@ -22,7 +22,7 @@ from silicast.validation.scorecard.suite import Scored, Suite, data_folder, rest
 ARTEFACTS = ("physics", "learned", "devices", "models", "engines", "libraries")
 """Catalog folders whose content decides predictions."""
 
-AT_LEAST = frozenset(("spearman",))
+AT_LEAST = frozenset(("spearman", "coverage_pct"))
 """Figures of which more is better."""
 
 ANALYTIC = "analytic tier"

@@ -1,0 +1,249 @@
+"""Arithmetic written down once and evaluated often: for one row of numbers, or for many rows.
+
+A :class:`Formula` is built with operators on :class:`Value`; constants are folded, what occurs
+twice is computed once, and what no result needs is left out. All operations are IEEE add,
+subtract, multiply, divide, floor, ceiling, least and greatest, so that a row of numbers gives the
+same bits as a row of an array.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.numerics import F64
+
+Number = Any
+"""A number, or an array of one for every row."""
+
+
+def _of_one(name: str, do: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    def one(a: Any, _: Any) -> Any:
+        return do(a)
+
+    one.__name__ = name
+    return one
+
+
+def _divisor(a: float, b: float) -> float:
+    return float(math.gcd(int(a), int(b)))
+
+
+def _divisors(a: Any, b: Any) -> F64:
+    found: F64 = np.gcd(np.asarray(a).astype(np.int64), np.asarray(b).astype(np.int64)) * 1.0
+    return found
+
+
+_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+    "divide": operator.truediv, "minimum": min, "maximum": max, "gcd": _divisor,
+    "floor": _of_one("floor", lambda x: float(math.floor(x))),
+    "ceil": _of_one("ceil", lambda x: float(math.ceil(x))),
+}  # fmt: skip
+_ARRAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+    "minimum": np.minimum, "maximum": np.maximum, "gcd": _divisors,
+    "floor": _of_one("floor", np.floor), "ceil": _of_one("ceil", np.ceil),
+}  # fmt: skip
+_COMMUTE = frozenset({"add", "multiply", "minimum", "maximum", "gcd"})
+
+
+@final
+class Value:
+    """A quantity of a formula: an input, or what an operation gives."""
+
+    __slots__ = ("formula", "index")
+
+    def __init__(self, formula: Formula, index: int) -> None:
+        self.formula = formula
+        self.index = index
+
+    def __add__(self, other: Value | float) -> Value | float:
+        return self.formula.apply("add", self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Value | float) -> Value | float:
+        return self.formula.apply("subtract", self, other)
+
+    def __rsub__(self, other: float) -> Value | float:
+        return self.formula.apply("subtract", other, self)
+
+    def __mul__(self, other: Value | float) -> Value | float:
+        return self.formula.apply("multiply", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | float) -> Value | float:
+        return self.formula.apply("divide", self, other)
+
+    def __rtruediv__(self, other: float) -> Value | float:
+        return self.formula.apply("divide", other, self)
+
+
+@final
+class Formula:
+    """Quantities as they are written down, inputs first.
+
+    >>> f = Formula()
+    >>> x, y = f.input(), f.input()
+    >>> area = f.compiled([f.ceil(x / 4.0) * y + 0.0])
+    >>> area.of([9.0, 2.0]), area.of([np.array([9.0, 16.0]), np.array([2.0, 3.0])])[0].tolist()
+    ([6.0], [6.0, 12.0])
+    """
+
+    def __init__(self) -> None:
+        self.inputs = 0
+        self.steps: list[tuple[str, int | float, int | float]] = []
+        """Operation and its arguments: indices of quantities, or constants (floats)."""
+        self.known: dict[tuple[str | int | float, ...], Value] = {}
+        """Values by operation, arguments, and which of these are constants: 1 equals 1.0."""
+
+    def input(self) -> Value:
+        """A further input; all come before the first operation."""
+        assert len(self.steps) == self.inputs, "inputs come first"
+        self.inputs += 1
+        self.steps.append(("input", 0, 0))
+        return Value(self, len(self.steps) - 1)
+
+    def minimum(self, a: Value | float, b: Value | float) -> Value | float:
+        """The smaller one."""
+        return self.apply("minimum", a, b)
+
+    def maximum(self, a: Value | float, b: Value | float) -> Value | float:
+        """The larger one."""
+        return self.apply("maximum", a, b)
+
+    def floor(self, x: Value | float) -> Value | float:
+        """The largest whole number not above."""
+        return self.apply("floor", x, 0.0)
+
+    def ceil(self, x: Value | float) -> Value | float:
+        """The smallest whole number not below."""
+        return self.apply("ceil", x, 0.0)
+
+    def gcd(self, a: Value | float, b: Value | float) -> Value | float:
+        """The greatest common divisor of whole numbers."""
+        return self.apply("gcd", a, b)
+
+    def apply(self, name: str, a: Value | float, b: Value | float) -> Value | float:
+        """What an operation gives; a constant where all that it takes is constant."""
+        if not isinstance(a, Value) and not isinstance(b, Value):
+            found: float = _NUMBERS[name](float(a), float(b))
+            return found
+        if (same := _unchanged(name, a, b)) is not None:
+            return same
+        key = (name, _argument(a), _argument(b))
+        if name in _COMMUTE and _rank(key[1]) > _rank(key[2]):
+            key = (name, key[2], key[1])
+        kinds = (*key, isinstance(key[1], float), isinstance(key[2], float))
+        if kinds not in self.known:
+            self.steps.append(key)
+            self.known[kinds] = Value(self, len(self.steps) - 1)
+        return self.known[kinds]
+
+    def compiled(self, results: Sequence[Value | float]) -> Compiled:
+        """The steps that these results need."""
+        needed = {each.index for each in results if isinstance(each, Value)}
+        for index in range(len(self.steps) - 1, self.inputs - 1, -1):
+            if index in needed:
+                needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
+        kept = [index for index in range(self.inputs, len(self.steps)) if index in needed]
+        return _with_places(self, kept, results)
+
+
+def _argument(x: Value | float) -> int | float:
+    return x.index if isinstance(x, Value) else float(x)
+
+
+def _rank(x: int | float) -> tuple[bool, float]:
+    return isinstance(x, float), x
+
+
+def _unchanged(name: str, a: Value | float, b: Value | float) -> Value | float | None:
+    """What multiplying by one, adding nothing and the like leave as it is."""
+    if name in ("multiply", "divide") and isinstance(b, float) and b == 1.0:
+        return a
+    if name in ("add", "subtract") and isinstance(b, float) and b == 0.0:
+        return a
+    if isinstance(a, Value):
+        if name == "multiply" and isinstance(b, float) and b == 0.0:
+            return 0.0
+        return None
+    if (name, a) in (("multiply", 1.0), ("add", 0.0)):
+        return b
+    return 0.0 if a == 0.0 and name in ("multiply", "divide") else None
+
+
+@final
+@dataclass(frozen=True)
+class Compiled:
+    """Steps in order.
+
+    Attributes:
+        constants: of places right after the inputs.
+        places: that values take: those of values that nobody needs any more are taken again.
+        numbers, arrays: (operation, place of its result, places of its arguments).
+        results: places of the results.
+    """
+
+    constants: tuple[float, ...]
+    places: int
+    numbers: tuple[tuple[Callable[[Any, Any], Any], int, int, int], ...]
+    arrays: tuple[tuple[Callable[[Any, Any], Any], int, int, int], ...]
+    results: tuple[int, ...]
+
+    def of(self, inputs: Sequence[Number]) -> list[Number]:
+        """The results for numbers, or for arrays of shape (rows,); constants are numbers."""
+        steps = self.arrays if inputs[0].__class__ is np.ndarray else self.numbers
+        kept = [*inputs, *self.constants]
+        kept += [0.0] * (self.places - len(kept))
+        for do, to, a, b in steps:
+            kept[to] = do(kept[a], kept[b])
+        return [kept[place] for place in self.results]
+
+
+def _with_places(formula: Formula, kept: list[int], results: Sequence[Value | float]) -> Compiled:
+    constants: dict[float, int] = {}
+
+    def constant(x: float) -> int:
+        return constants.setdefault(x, formula.inputs + len(constants))
+
+    for index in kept:
+        for x in formula.steps[index][1:]:
+            if isinstance(x, float):
+                constant(x)
+    ends = {each.index for each in results if isinstance(each, Value)}
+    for each in results:
+        if not isinstance(each, Value):
+            constant(float(each))
+    last = {
+        x: n for n, index in enumerate(kept) for x in formula.steps[index][1:] if isinstance(x, int)
+    }
+    place = {index: index for index in range(formula.inputs)}
+    free: list[int] = []
+    places = formula.inputs + len(constants)
+    steps: list[tuple[str, int, int, int]] = []
+    for n, index in enumerate(kept):
+        name, *arguments = formula.steps[index]
+        taken = [constant(x) if isinstance(x, float) else place[x] for x in arguments]
+        done = {x for x in arguments if isinstance(x, int) and last[x] == n} - ends
+        free += sorted(place[x] for x in done if x >= formula.inputs)
+        if free:
+            place[index] = free.pop()
+        else:
+            place[index], places = places, places + 1
+        steps.append((name, place[index], taken[0], taken[1]))
+    return Compiled(
+        constants=tuple(constants), places=places,
+        numbers=tuple((_NUMBERS[name], to, a, b) for name, to, a, b in steps),
+        arrays=tuple((_ARRAYS[name], to, a, b) for name, to, a, b in steps),
+        results=tuple(
+            place[x.index] if isinstance(x, Value) else constant(float(x)) for x in results
+        ),
+    )  # fmt: skip

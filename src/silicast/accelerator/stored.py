@@ -1,0 +1,132 @@
+"""Searched mappings: those that a design's file holds, and those of sizes of the grid."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from silicast.accelerator.architecture_file import StoredTable
+from silicast.accelerator.chip import Chip
+from silicast.accelerator.cost import Cost, Objective
+from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.mapper import Mapped, best_mapping
+from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.problems import Problem
+from silicast.accelerator.template import Template
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+EFFORT = 60_000
+"""Partial mappings that are tried for a size of the grid."""
+
+
+@lru_cache(maxsize=8192)
+def template_of(
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float
+) -> Template:
+    """The searched mapping of one size.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT))
+
+
+def template_from(chip: Chip, found: Mapped) -> Template:
+    """A mapping that was found."""
+    arch, einsum = found.cost.architecture, found.cost.einsum
+    batch = MappingBatch.of(found.nest, einsum, arch)
+    return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(found.cost))
+
+
+def searched(
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int
+) -> Mapped:
+    """The best mapping of one size that ``effort`` partial mappings find: least energy times time,
+    or least time where energies are not stated.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    arch = chip.in_format(compute, bits)
+    einsum = problem.einsum(dict(zip(problem.dims, sizes, strict=True)))
+    objective: Objective = "latency" if chip.missing_energy else "edp"
+    return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
+
+
+def time_gap(found: Cost) -> float:
+    """How much less time any mapping could take: all units at work, and every word of main memory
+    moved once.
+    """
+    arch, einsum = found.architecture, found.einsum
+    least = einsum.points / (arch.units * arch.compute.per_cycle)
+    for port in arch.memories[0].ports:
+        action = {True: "update", False: "read"}
+        words = sum(
+            tensor.size(einsum.bounds)
+            for tensor in einsum.tensors
+            if action[tensor.is_output] in port.actions
+            and (not port.tensors or tensor.name in port.tensors)
+        )
+        least = max(least, words / port.words_per_cycle)
+    return max(0.0, 1.0 - least / float(found.cycles[0]))
+
+
+def _floats(einsum: Einsum) -> F64:
+    return np.array([float(size) for size in einsum.bounds.values()])
+
+
+@lru_cache(maxsize=1024)
+def stored_templates(
+    chip: Chip, problem: Problem, compute: str, bits: float
+) -> tuple[Template, ...]:
+    """What was compiled for a problem.
+
+    Raises:
+        SilicastError: a stored mapping does not belong to its design.
+    """
+    found = []
+    arch = chip.in_format(compute, bits)
+    for number, table in enumerate(chip.stored):
+        if (table.op, table.format, table.bits) != (key_of(problem), compute, bits):
+            continue
+        try:
+            einsum = problem.einsum(table.sizes)
+            batch = MappingBatch.of(nest_of(table), einsum, arch)
+        except (SilicastError, KeyError, ValueError) as error:
+            raise SilicastError(
+                f"does not belong to this design: {error}", field=f"mapping[{number}]",
+                hint="compile the design anew",
+            ) from None  # fmt: skip
+        found.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
+    return tuple(found)
+
+
+def key_of(problem: Problem) -> str:
+    """The name of a problem in a file.
+
+    >>> key_of(Problem("conv2d", stride=2))
+    'conv2d/2/1'
+    """
+    if problem.stride == problem.dilation == 1:
+        return problem.op
+    return f"{problem.op}/{problem.stride}/{problem.dilation}"
+
+
+def nest_of(table: StoredTable) -> LoopNest:
+    """The loops of a stored mapping."""
+    loops = []
+    for text in table.loops:
+        place, dim, bound = text.split()
+        name, _, axis = place.partition("@")
+        loops.append(Loop(name, dim, int(bound), int(axis) if axis else -1))
+    return LoopNest(tuple(loops), {name: frozenset(kept) for name, kept in table.keeps.items()})
+
+
+def loops_text(nest: LoopNest) -> tuple[str, ...]:
+    """The loops as a file has them."""
+    return tuple(
+        f"{loop.slot}{f'@{loop.axis}' if loop.axis >= 0 else ''} {loop.dim} {loop.bound}"
+        for loop in nest.loops
+    )

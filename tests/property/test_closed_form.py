@@ -1,0 +1,192 @@
+"""Formulas of loop nests against the accounting of the same mappings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silicast.accelerator.accounting import Traffic, account
+from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.chip import chip_of
+from silicast.accelerator.closed_form import Layout, Nest, closed_form
+from silicast.accelerator.cost import cost_of
+from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.refit import counted, work_of
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+
+SEEDS = [*range(60), *(pytest.param(n, marks=pytest.mark.full) for n in range(60, 2000))]
+CLOSE = 1e-12
+
+
+def design(rng: np.random.Generator) -> Architecture:
+    """A chain of up to four memories with fan-outs between."""
+
+    def yes() -> bool:
+        return bool(rng.random() < 0.5)
+
+    def memory(name: str, keeps: tuple[str, ...] | None) -> Memory:
+        ports = (
+            Port("in", float(rng.integers(1, 9)), ("fill", "update"), (), exposed=yes()),
+            Port("out", float(rng.integers(1, 9)), ("read",), ("Inputs",) if yes() else ()),
+        )
+        return Memory(
+            name, keeps=keeps, block_words=int(rng.integers(1, 5)), ports=ports if yes() else (),
+            cluster=int(rng.integers(1, 3)), exposes_fills=yes(), read_pj=float(rng.random()),
+            fill_pj=float(rng.random()), update_pj=float(rng.random()),
+            leak_pj_per_cycle=float(rng.random()) if yes() else None,
+        )  # fmt: skip
+
+    def fan(name: str, mesh: tuple[int, ...]) -> FanOut:
+        systolic = str(rng.choice(["", "Weights", "Outputs"]))
+        return FanOut(name, mesh, yes(), yes(), systolic, hop_pj=float(rng.random()))
+
+    nodes: list[Memory | FanOut] = [
+        memory("dram", None), fan("cores", (2,)), memory("buffer", None)
+    ]  # fmt: skip
+    nodes += [fan("array", (4, 4)), memory("weights", ("Weights",))]
+    if yes():
+        nodes += [fan("lanes", (3,)), memory("sums", ("Outputs",))]
+    return Architecture(
+        "chip", tuple(nodes), Compute("mac", float(rng.integers(1, 3)), float(rng.random()), 0.1),
+        idle_leaks=yes(), overhead=1.0 + float(rng.integers(0, 2)) / 4.0, ramps=yes(),
+    )  # fmt: skip
+
+
+def problem(rng: np.random.Generator) -> Einsum:
+    size = {name: int(n) for name, n in zip("abcdefg", rng.integers(1, 14, 7), strict=True)}
+    kind = rng.integers(3)
+    if kind == 0:
+        return matmul(m=size["a"], n=size["b"], k=size["c"])
+    if kind == 1:
+        return matmul(
+            m=size["a"], n=size["b"], k=size["c"], batch=size["d"] + 1, weights_per_batch=True
+        )
+    return conv2d(
+        c=size["a"], m=size["b"], p=size["c"], q=size["d"], r=size["e"] % 4 + 1,
+        s=size["f"] % 3 + 1, groups=1 + size["g"] % 2, stride=int(rng.integers(1, 4)),
+        dilation=int(rng.integers(1, 3)),
+    )  # fmt: skip
+
+
+def mapping(rng: np.random.Generator, einsum: Einsum, arch: Architecture) -> MappingBatch:
+    """Loops of any bounds that cover a problem, none longer than what is left."""
+    slots = arch.slots
+    factors = np.ones((len(slots), len(einsum.dims), 1))
+    for d, size in enumerate(einsum.bounds.values()):
+        covered = 1.0
+        for slot in range(len(slots) - 1, -1, -1):
+            left = np.ceil(size / covered)
+            room = slots[slot].limit / factors[slot, :, 0].prod()
+            if rng.random() < 0.6:
+                factors[slot, d, 0] = min(left, max(1.0, np.floor(room)), rng.integers(1, 5))
+            if slot == 0:
+                factors[slot, d, 0] = left
+            covered *= factors[slot, d, 0]
+    positions = rng.permuted(
+        np.tile(np.arange(len(einsum.dims), dtype=np.int8), (len(slots), 1)), axis=1
+    )
+    keep = []
+    for level, memory in enumerate(arch.memories):
+        names = {n for n in einsum.names if memory.may_keep(n)}
+        if level == 1 and rng.random() < 0.5:
+            names -= {str(rng.choice(einsum.names))}
+        keep.append(frozenset(names))
+    return MappingBatch(factors, positions[:, :, None], tuple(keep))
+
+
+def nest_of(batch: MappingBatch, shares: tuple[float, ...], *, less: bool) -> Nest:
+    turning = [(s, d) for s, d in np.argwhere(batch.factors[:, :, 0] > 1).tolist()]
+    turning.sort(key=lambda place: (place[0], batch.positions[place[0], place[1], 0]))
+    return Nest(tuple(turning), batch.keep, shares, less)
+
+
+def with_shares(traffic: Traffic, shares: tuple[float, ...], main: F64 | None) -> Traffic:
+    """Words of narrower elements, and so much of each tensor between main memory and the chip."""
+    if shares:
+        bits = np.array(shares)[:, None]
+        traffic = replace(
+            traffic, reads=traffic.reads * bits, fills=traffic.fills * bits,
+            updates=traffic.updates * bits, tiles=traffic.tiles * bits, hops=traffic.hops * bits,
+        )  # fmt: skip
+    if main is not None:
+        traffic.reads[0] *= main
+        traffic.updates[0] *= main
+        for t in range(len(main)):
+            inside = [v for v in range(1, len(traffic.fills)) if traffic.tiles[v, t].any()]
+            if inside:
+                traffic.fills[inside[0], t] *= main[t]
+    return traffic
+
+
+def exact(
+    einsum: Einsum, arch: Architecture, batch: MappingBatch, shares: tuple[float, ...],
+    main: F64 | None, sizes: F64 | None = None,
+) -> F64:  # fmt: skip
+    """The results of a formula, from the accounting."""
+    traffic = with_shares(account(einsum, arch, batch, sizes), shares, main)
+    cost = cost_of(einsum, arch, traffic, sizes)
+    words = traffic.reads + traffic.fills + traffic.updates
+    return np.stack(
+        [
+            cost.cycles, np.ceil(traffic.steps / arch.compute.per_cycle), cost.energy_pj,
+            *cost.port_cycles.values(), *words.sum(axis=1), *words[0],
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        arch, einsum = design(rng), problem(rng)
+        batch = mapping(rng, einsum, arch)
+        shares = () if rng.random() < 0.5 else (1.0, 0.5, 2.0)
+        main = None if rng.random() < 0.5 else rng.random((3, 1))
+        nest = nest_of(batch, shares, less=main is not None)
+        inputs = [float(size) for size in einsum.bounds.values()]
+        inputs += [float(batch.factors[place][0]) for place in nest.loops]
+        inputs += [] if main is None else main[:, 0].tolist()
+        form = closed_form(einsum, arch, nest)
+        alone = form.of(inputs)
+        rows = form.of([np.full(3, value) for value in inputs])
+        wanted = exact(einsum, arch, batch, shares, main)[:, 0]
+        assert len(alone) == Layout.of(arch, einsum).size
+        np.testing.assert_allclose(alone, wanted, rtol=CLOSE, atol=0)
+        for one, every in zip(alone, rows, strict=True):
+            assert (np.broadcast_to(every, 3) == one).all()
+
+
+@pytest.mark.parametrize("op", [PRODUCT, PRODUCTS, WINDOWS])
+@pytest.mark.parametrize("name", ["tpu-v4-nest", "simba-like", "hbm-pim"])
+def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op: str) -> None:
+    chip, kind = chip_of(find_device(name)), Problem(op)
+    if op == WINDOWS and not chip.slides:
+        pytest.skip(f"{name} unrolls convolutions")
+    form, bits = ("int8", 8.0) if name == "simba-like" else ("fp16", 16.0)
+    rng = np.random.default_rng(3)
+    rows = 3 if op == WINDOWS else 8
+    sizes = np.stack([
+        np.full(rows, 3.0) if dim in "RS" else rng.integers(2, 40 if op == WINDOWS else 3000, rows)
+        for dim in kind.dims
+    ]).astype(float)  # fmt: skip
+    found = counted(chip, kind, sizes, form, bits)
+    templates, chosen = work_of(chip, kind, form, bits, ()).templates(sizes)
+    best = np.full(rows, np.inf)
+    for number, template in enumerate(templates):
+        batch = template.mappings(sizes)
+        assert (batch.factors.prod(axis=0) >= sizes).all()
+        limits = np.array([slot.limit for slot in template.arch.slots])[:, None]
+        assert (batch.factors.prod(axis=1) <= limits).all()
+        traffic = account(template.einsum, template.arch, batch, sizes)
+        cost = cost_of(template.einsum, template.arch, traffic, sizes)
+        tried = (chosen == number).any(axis=0)
+        assert cost.fits[tried].all()
+        merit = np.where(tried, cost.cycles * np.maximum(cost.energy_pj, 1.0), np.inf)
+        best = np.minimum(best, merit)
+    merit = found.cycles * np.maximum(found.energy_pj, 1.0)
+    np.testing.assert_allclose(merit, best, rtol=1e-11)
