@@ -22,7 +22,7 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, CountsRows, Demand, Implementation, register
 from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
@@ -181,7 +181,7 @@ def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, fl
 
 @register
 @final
-class Moe(Implementation):
+class Moe(Implementation, CountsRows):
     """Grouped expert products of the usual engines on SIMT devices.
 
     The dimensions ``ep`` and ``tp`` (default 1) are optional: more of them is less work.
@@ -237,6 +237,20 @@ class Moe(Implementation):
         weights = local * size["hidden"] * size["inner"] * _widths(op.variant)
         rows = 2 * min(size["tokens"], -(-assigned // size["ep"])) * size["hidden"]
         return -int(-(weights * recipe.weight_bits + rows * BITS[recipe.output]) // 8)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        size, recipe = _columns(batch), recipe_for(batch.variant.dtype)
+        ep = batch.dims.get("ep", batch.filled(1))
+        assigned = size.tokens * size.topk
+        local = -(-assigned // ep)
+        hit = np.minimum(size.experts, assigned)
+        if distribution_of(batch.variant) == "uniform":
+            hit = experts_used(size.tokens, size.experts, size.topk).astype(np.int64)
+        weight = xp.float64(size.hidden) * size.inner * _widths(batch.variant)
+        rows = 2.0 * np.minimum(size.tokens, local) * size.hidden
+        bits = -(-hit // ep) * weight * recipe.weight_bits + rows * BITS[recipe.output]
+        return 2.0 * local * weight, np.ceil(bits / 8.0)
 
 
 def _widths(variant: Variant) -> int:
