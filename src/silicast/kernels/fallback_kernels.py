@@ -21,9 +21,10 @@ from silicast.hardware.device import Device
 from silicast.kernels.check import LESSENING, op_at
 from silicast.kernels.composite import Composite
 from silicast.kernels.elementwise import kind_of
-from silicast.kernels.implementation import Analysis, CountsRows, Implementation
+from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.streaming import Stream, StreamingKernel
 from silicast.workload.op import Op, OpBatch
 

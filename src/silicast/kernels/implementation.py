@@ -310,18 +310,6 @@ class Implementation(ABC):
         return ""
 
 
-class CountsRows(ABC):
-    """A family that states the counts of many ops in arrays: other execution models ask for them
-    (:class:`~.fallback_kernels.CountedFallback`).
-    """
-
-    @abstractmethod
-    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        """:meth:`Implementation.flops` and :meth:`~Implementation.compulsory_bytes` of every op,
-        shape (n,).
-        """
-
-
 @final
 @dataclass(frozen=True)
 class Shared:

@@ -18,9 +18,10 @@ from silicast.kernels.attention_kernel import DECODE_LENGTHS, AttentionKernel
 from silicast.kernels.attention_memory import outside_l2
 from silicast.kernels.attention_work import Sequences
 from silicast.kernels.device_rates import cache_rate, data_rate
-from silicast.kernels.implementation import Analysis, CountsRows, Demand, register
+from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful, useful_rows
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_work import whole_rounds
 from silicast.workload.op import Op, OpBatch, Variant
 

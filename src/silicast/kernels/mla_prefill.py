@@ -26,9 +26,10 @@ from silicast.kernels.attention_prefill import PrefillModel
 from silicast.kernels.attention_schemes import Scheme, attention_rule
 from silicast.kernels.attention_work import Sequences
 from silicast.kernels.device_rates import cache_rate, data_rate
-from silicast.kernels.implementation import Analysis, CountsRows, register
+from silicast.kernels.implementation import Analysis, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful, useful_rows
+from silicast.kernels.row_counts import CountsRows
 from silicast.workload.library_file import AttentionRule, Facts
 from silicast.workload.op import Op, OpBatch, Variant
 

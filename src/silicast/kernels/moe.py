@@ -22,13 +22,14 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, CountsRows, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
 from silicast.kernels.moe_exchange import fabric_of
 from silicast.kernels.moe_features import shape_features, tile_features
 from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Layer, Steps, estimate
 from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import constants_of
 from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
+from silicast.kernels.row_counts import CountsRows
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
 

@@ -27,7 +27,8 @@ from silicast.kernels.attention_work import (
     exact_sum,
 )
 from silicast.kernels.device_rates import data_rate
-from silicast.kernels.implementation import Analysis, CountsRows, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_constants import GROUP, memory_bounds, sparse_constants, sparse_errors
 from silicast.kernels.sparse_work import in_rounds, seen
 from silicast.workload.op import Op, OpBatch, Variant

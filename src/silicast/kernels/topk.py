@@ -14,7 +14,8 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, exact_sum
 from silicast.kernels.device_rates import data_rate
-from silicast.kernels.implementation import Analysis, CountsRows, Demand, Implementation, register
+from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_constants import (
     GROUP,
     library_style,

@@ -7,7 +7,8 @@ import pytest
 
 from silicast.kernels.check import op_at
 from silicast.kernels.fallback_kernels import counts_of
-from silicast.kernels.implementation import CountsRows, implementation_for
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.row_counts import CountsRows
 from silicast.workload.op import OpBatch, Variant
 
 ROWS = 40
