@@ -36,6 +36,7 @@ LABELS = {
     "energy_per_sequence_j": "energy a sequence", "energy_per_token_j": "energy a token",
     "cost_per_million_output_tokens": "cost of a million output tokens",
     "cost_per_million_sequences": "cost of a million sequences",
+    "best_us": "best configuration", "gain_pct": "gain, %",
 }  # fmt: skip
 """Metrics whose name alone says too little; others are shown as they are called."""
 

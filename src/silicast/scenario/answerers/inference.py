@@ -121,7 +121,8 @@ def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
     found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
-    if any(steps.model.kernels_domain != "in" for steps in found.steps):
+    near = any(steps.model.kernels_domain != "in" for steps in found.steps)
+    if near and deployment.device.structure is None:  # else its models say so
         warnings.append(not_measured(deployment.device))
     bound_only = one.scenario.raw.tier == "bound"
     figures = {}

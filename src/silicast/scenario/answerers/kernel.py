@@ -288,7 +288,7 @@ def _answer(case: _Prepared, time: KernelTime) -> Answer:
     if unmeasured_cache(case.op.variant.kv_dtype):
         pass  # said by the time itself
     elif not time.measured and case.device.structure is not None:
-        warnings.append(not_measured(case.device))
+        warnings = list(dict.fromkeys([*warnings, not_measured(case.device)]))
     elif not time.measured:
         warnings.append(
             f"no measured {case.op.family} kernels in {case.op.variant.dtype} of architecture "

@@ -1,7 +1,9 @@
 """GPUs that are described as loop nests, beside what LLMCompass measured of them.
 
 Its kernels are called from Python one by one. What such a call takes without work was measured by
-its authors apart, and is added; nothing comes from the rows.
+its authors apart, and is added; nothing comes from the rows. Operands come from main memory, as its
+simulator has them. A second metric takes one constant a device from every second size, how much
+longer its passes take, and scores the other sizes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.dispatch import times
 from silicast.validation.scorecard.kernel_suite import US
+from silicast.validation.scorecard.one_constant import least_squares_share
 from silicast.validation.scorecard.suite import Scored
 from silicast.validation.scorecard.tables import csv_records
 from silicast.workload.op import Op, Variant
@@ -29,21 +32,54 @@ CALL_US: Mapping[str, Mapping[str, float]] = {
 """An empty call of each operation: the table of overheads in LLMCompass' code (Zhang et al., ISCA
 2024), recalled."""
 NESTS = {"A100": "a100-nest", "MI210": "mi210-nest"}
-_FP16 = Variant("fp16")
-_GELU = Variant("fp16", flags=(("gelu", True),))
+_FP16 = Variant("fp16", cache="cold")
+_GELU = Variant("fp16", cache="cold", flags=(("gelu", True),))
 
 
 def score_gpu_nests(data: Path, limit: int | None = None) -> Iterator[Scored]:
-    """Microseconds of products, softmax, layernorm and GELU of A100 and MI210."""
+    """Microseconds of products, softmax, layernorm and GELU of A100 and MI210; both metrics."""
     found: dict[tuple[str, str], list[tuple[Op, float]]] = {}
     for row in csv_records(data / LLMCOMPASS):
         family, _, device = row["file"].partition("_")
         if device in NESTS and family in CALL_US[device]:
             found.setdefault((family, device), []).append(_measured(family, row["row_csv"]))
-    yield Scored.joined(
-        "gpu_nest_us",
-        [_part(family, device, _some(rows, limit)) for (family, device), rows in found.items()],
-    )
+    parts = {
+        (family, device): _part(family, device, _some(rows, limit))
+        for (family, device), rows in found.items()
+    }
+    yield Scored.joined("gpu_nest_us", list(parts.values()))
+    halves = []
+    for device in NESTS:
+        passes = {family: part for (family, of), part in parts.items() if of == device}
+        products = passes.pop("matmul")
+        slower = _slower(device, passes)
+        halves.append(_second_half(products, CALL_US[device]["matmul"], 1.0))
+        halves += [
+            _second_half(part, CALL_US[device][family], slower) for family, part in passes.items()
+        ]
+    yield Scored.joined("gpu_nest_half_us", halves)
+
+
+def _slower(device: str, passes: Mapping[str, Scored]) -> float:
+    """How much longer a device's passes take than its nest says: by the first of every two rows."""
+    calls = [np.full(len(part.measured[::2]), CALL_US[device][f]) for f, part in passes.items()]
+    known = np.concatenate(calls)
+    measured = np.concatenate([part.measured[::2] for part in passes.values()])
+    estimate = np.concatenate([part.estimate[::2] for part in passes.values()])
+    return least_squares_share(measured, known, estimate - known)
+
+
+def _second_half(part: Scored, call: float, slower: float) -> Scored:
+    """The second of every two rows, of which nothing was known."""
+
+    def half(values: F64) -> F64:
+        return call + slower * (values[1::2] - call)
+
+    return Scored(
+        "gpu_nest_half_us", measured=part.measured[1::2], estimate=half(part.estimate),
+        p05=half(part.p05), p95=half(part.p95),
+        groups={name: labels[1::2] for name, labels in part.groups.items()},
+    )  # fmt: skip
 
 
 def _some(rows: list[tuple[Op, float]], limit: int | None) -> list[tuple[Op, float]]:

@@ -21,6 +21,7 @@ from silicast.accelerator.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
 from silicast.validation.scorecard.gpu_nests import LLMCOMPASS, score_gpu_nests
 from silicast.validation.scorecard.memory_arrays import score_memory_arrays
+from silicast.validation.scorecard.one_constant import least_squares_share
 from silicast.validation.scorecard.suite import Scored, Suite
 
 TIMELOOP = "accel/timeloop"
@@ -58,19 +59,6 @@ def score(data: Path, limit: int | None = None) -> Iterator[Scored]:
     yield from _eie(data)
     yield from score_gpu_nests(data, limit)
     yield from score_memory_arrays(data)
-
-
-def least_squares_wait(measured: F64, busy: F64, words: F64) -> float:
-    """Cycles that units wait for a word, of least squared relative error.
-
-    Args:
-        measured: cycles; busy: those in which units work; words: that they wait for.
-
-    >>> round(least_squares_wait(*np.array([[3.0, 5.0], [2.0, 3.0], [2.0, 4.0]])), 3)
-    0.5
-    """
-    weight = words / measured
-    return float((weight * (measured - busy) / measured).sum() / (weight * weight).sum())
 
 
 def errors_of_others(measured: F64, estimate: F64, fitted: int = 0) -> F64:
@@ -148,7 +136,7 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
     filters = np.array([float(c.traffic.reads[0, 0, 0]) for c in nests])
     waits = np.array(
         [
-            least_squares_wait(*(np.delete(each, row) for each in (cycles, busy, filters)))
+            least_squares_share(*(np.delete(each, row) for each in (cycles, busy, filters)))
             for row in range(len(rows))
         ]
     )  # fmt: skip
