@@ -123,14 +123,14 @@ def summarised(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups.setdefault(name.split()[0], []).append(each)
         groups[name] = [each]
     results: dict[str, Any] = {}
-    for name, each in groups.items():
+    for name, members in groups.items():
         results[name] = {
-            "sizes": sum(one["sizes"] for one in each),
-            "search_cpu_s": round(float(np.mean([one["search_cpu_s"] for one in each])), 2),
+            "sizes": sum(one["sizes"] for one in members),
+            "search_cpu_s": round(float(np.mean([one["search_cpu_s"] for one in members])), 2),
         }
         for where in ("grid", "compiled"):
             results[name][where] = {
-                what: summary(np.concatenate([one[where][what] for one in each]))
+                what: summary(np.concatenate([one[where][what] for one in members]))
                 for what in ("energy_times_time", "time")
             }
     return results

@@ -8,10 +8,12 @@ __version__ = "0.1.0"
 
 _API = ("Predicted", "StaticBatchTimes", "infer", "predict")
 _MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
+_TUNING = ("diagnose", "tune")
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
+    from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
 
 __all__ = [
@@ -22,12 +24,14 @@ __all__ = [
     "Table",
     "__version__",
     "compare",
+    "diagnose",
     "explain",
     "infer",
     "predict",
     "serve",
     "sweep",
     "train",
+    "tune",
 ]
 
 
@@ -45,8 +49,12 @@ def __getattr__(name: str) -> Any:
         from silicast.app import api_many
 
         return getattr(api_many, name)
+    if name in _TUNING:
+        from silicast.app import api_tuning
+
+        return getattr(api_tuning, name)
     raise AttributeError(f"module 'silicast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY]
+    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING]

@@ -29,6 +29,7 @@ OPTIONAL = {
     "onnx": {"workload"},
     "gymnasium": {"exploration"},
     "zigzag": {"accelerator"},
+    "accelforge": {"accelerator"},
     # A user's own packages, whose models are read by name: no extra installs them.
     "diffusers": {"workload"},
     "huggingface_hub": {"workload"},

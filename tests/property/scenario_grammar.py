@@ -78,6 +78,11 @@ def workload(draw: Draw, task: str) -> dict[str, Any]:
         "training": lambda: training,
         "capacity": lambda: {"traffic": serving, "slo": {"ttft_ms": 5}, "objective": "max_rate"},
         "plan": lambda: {"objective": "mfu", "training": training},
+        "diagnose": lambda: {
+            "kernel": {"op": "gemm", "m": size(draw), "n": 4096, "k": 4096},
+            "measured_us": draw.choice((900.0, [9e4, 91e3], [1e6] * 9)),
+        },
+        "tune": lambda: {"kernel": "moe", "tokens": [draw.choice((1, 64, 4096))]},
         "workflow": lambda: {"stages": {"a": {"work": "fixed"}, "b": {"after": ["a"]}}},
     }  # fmt: skip
     return made[task]()
@@ -85,7 +90,7 @@ def workload(draw: Draw, task: str) -> dict[str, Any]:
 
 TASKS = (
     *("kernel",) * 6, *("inference",) * 2, *("collective",) * 2, "graph", "serving", "training",
-    "capacity", "plan", "workflow",
+    "capacity", "plan", "workflow", "diagnose", "tune",
 )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def _zeros(memories: int, tensors: int) -> list[list[Term]]:
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class _Moves:
     """Words by action, (memories, tensors)."""
 

@@ -65,11 +65,7 @@ def with_main_memory(design: Design, file: str) -> Design:
     arch, system = design.architecture, design.content.system
     first = arch.memories[0]
     if system.memory_gb_per_s is not None:
-        if not (system.memory_gb_per_s > 0 and math.isfinite(system.memory_gb_per_s)):
-            raise SilicastError(
-                f"expected more than 0, found {system.memory_gb_per_s:g}",
-                field="system.memory_gb_per_s", file=file,
-            )  # fmt: skip
+        _require_positive(system.memory_gb_per_s, "system.memory_gb_per_s", file)
         words = system.memory_gb_per_s * PER_S_AND_GB * 8.0 / first.word_bits / arch.clock_hz
         first = replace(first, ports=(*first.ports, Port("system", words)))
         arch = replace(arch, nodes=(first, *arch.nodes[1:]))
@@ -103,6 +99,11 @@ def main_bytes_per_s(arch: Architecture) -> float:
     return main_words_per_cycle(arch) * first.word_bits / 8.0 * arch.clock_hz
 
 
+def _require_positive(value: float, field: str, file: str) -> None:
+    if not 0.0 < value < math.inf:
+        raise SilicastError(f"expected more than 0, found {value:g}", field=field, file=file)
+
+
 def _check_units(content: ArchitectureFile, file: str) -> None:
     for name, table in content.compute.formats.items():
         if name not in BITS:
@@ -110,11 +111,8 @@ def _check_units(content: ArchitectureFile, file: str) -> None:
                 f"unknown number format {name!r}", field=f"compute.formats.{name}", file=file,
                 hint=f"one of {', '.join(BITS)}",
             )  # fmt: skip
-        if table.per_cycle is not None and not table.per_cycle > 0:
-            raise SilicastError(
-                f"expected more than 0, found {table.per_cycle:g}",
-                field=f"compute.formats.{name}.per_cycle", file=file,
-            )  # fmt: skip
+        if table.per_cycle is not None:
+            _require_positive(table.per_cycle, f"compute.formats.{name}.per_cycle", file)
     vector, system = content.vector, content.system
     positive = {
         "vector.per_cycle": vector.per_cycle if vector else None,
@@ -124,8 +122,8 @@ def _check_units(content: ArchitectureFile, file: str) -> None:
            for n, x in system.links.items()},
     }  # fmt: skip
     for field, value in positive.items():
-        if value is not None and not 0 < value < math.inf:
-            raise SilicastError(f"expected more than 0, found {value:g}", field=field, file=file)
+        if value is not None:
+            _require_positive(value, field, file)
     for field, value in (("launch_us", system.launch_us), ("idle_w", system.idle_w)):
         if value is not None and not 0 <= value < math.inf:
             raise SilicastError(
@@ -182,10 +180,7 @@ def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
 
 def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: str) -> float:
     if given_gb is not None:
-        if not (given_gb > 0 and math.isfinite(given_gb)):
-            raise SilicastError(
-                f"expected more than 0, found {given_gb:g}", field="system.memory_gb", file=file
-            )
+        _require_positive(given_gb, "system.memory_gb", file)
         return given_gb * PER_S_AND_GB
     if math.isinf(capacity):
         raise SilicastError(

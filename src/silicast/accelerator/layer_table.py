@@ -17,6 +17,7 @@ from silicast.accelerator.mapper import EFFORT, Mapped
 from silicast.accelerator.neighbours import pair_of
 from silicast.accelerator.task import Task, mapped, task_on
 from silicast.core.errors import SilicastError
+from silicast.workload.op_graph import read_op_graph
 
 PROGRAMS = (".json", ".onnx", ".pt2")
 
@@ -119,9 +120,12 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
     """
     if path.suffix.casefold() not in PROGRAMS:
         return read_workload(path)
-    from silicast.workload.front_ends.programs import read_program
+    if path.suffix.casefold() == ".json":
+        found = layers_of(read_op_graph(path, sizes))
+    else:
+        from silicast.workload.front_ends.programs import read_program
 
-    found = layers_of(read_program(path, sizes))
+        found = layers_of(read_program(path, sizes))
     if not found.layers:
         raise SilicastError("holds no product and no convolution", file=str(path))
     return found

@@ -318,8 +318,25 @@ class Device:
 
     @property
     def l2(self) -> MemoryLevel:
-        """The cache that all cores share."""
-        return self.memory["l2"]
+        """The memory on the chip that all cores share: "l2", or, where none is called so, the
+        largest that one instance of serves the whole device.
+
+        Raises:
+            SilicastError: the device describes none ("unsupported").
+        """
+        found = self.memory.get("l2")
+        if found is None:
+            shared = [
+                level for name, level in self.memory.items()
+                if name != "dram" and level.scope == "device"
+            ]  # fmt: skip
+            if not shared:
+                raise unsupported(
+                    f"{self.name} has no memory on the chip that all cores share", "memory.l2",
+                    'describe it as [memory.l2], or as another level of scope = "device"',
+                )  # fmt: skip
+            found = max(shared, key=lambda level: level.capacity_bytes)
+        return found
 
     @cached_property
     def fabric_link(self) -> Link | None:

@@ -176,7 +176,10 @@ def _compute(level: ComputeTable, path: str, simt: bool, depth: int) -> Iterator
 
 
 def _memories(table: DeviceFile) -> Iterator[Problem]:
-    needed = ("smem", "l2", "dram") if table.execution_model == "simt" else ("dram",)
+    needed = ["smem", "dram"] if table.execution_model == "simt" else ["dram"]
+    shared = [n for n, level in table.memory.items() if level.scope == "device" and n != "dram"]
+    if table.execution_model == "simt" and not shared:
+        needed.insert(1, "l2")  # or another level that all cores share: see Device.l2
     for name in needed:
         if name not in table.memory:
             yield Problem(f"memory.{name}", "a table", "nothing")

@@ -55,6 +55,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True):
     values: dict[str, Setting]
     assumes: dict[str, int] = {}
     words_persistent: tuple[str, ...] = ()
+    log_sd: float = 0.0
 
 
 @cache

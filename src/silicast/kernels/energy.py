@@ -242,7 +242,7 @@ def free_power(own: Energies, work: Actions, seconds: F64, device: Device) -> F6
     rate = 1.0 / seconds
     dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
     dynamic = work.operations * rate * own.operation_j + dram * own.dram_byte_j
-    cache = device.memory.get("l2")
+    cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
     if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
         l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
         dynamic = dynamic + l2 * own.l2_byte_j

@@ -24,6 +24,7 @@ from silicast.kernels.elementwise import kind_of
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.streaming import Stream, StreamingKernel
 from silicast.workload.op import Op, OpBatch
 
@@ -91,8 +92,6 @@ class CountedFallback(Fallback):
 
     Where the constants have ``<family>.expert_s``, model code turns to one expert after the other;
     ``<family>.packing`` is how often operands are moved to be laid out for the units.
-
-    The counts are taken row by row, so that this is for tens of thousands of ops, not millions.
     """
 
     @final
@@ -101,9 +100,7 @@ class CountedFallback(Fallback):
         variant = batch.variant
         recipe = RECIPES.get(variant.dtype)
         rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
-        ops = [op_at(batch, row) for row in range(len(batch))]
-        flops = np.array([float(self.original.flops(op)) for op in ops])
-        moved = np.array([float(self.original.compulsory_bytes(op)) for op in ops])
+        flops, moved = counts_of(self.original, batch)
         none = xp.full_like(flops, 0.0)
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
@@ -115,6 +112,23 @@ class CountedFallback(Fallback):
             packed_bytes=moved * constants.get(f"{self.family}.packing", 0.0),
         )  # fmt: skip
         return analyse_work(work, rates, variant)
+
+
+def counts_of(family: Implementation, batch: OpBatch) -> tuple[F64, F64]:
+    """Exact counts of every op, (n,): useful operations, and bytes moved once.
+
+    A family that does not state them in arrays is asked for each size once.
+    """
+    if isinstance(family, CountsRows):
+        return family.counts(batch)
+    rows, where = np.arange(len(batch)), np.arange(len(batch))
+    if batch.offsets is None and batch.dims:
+        table = np.stack([np.broadcast_to(values, rows.shape) for values in batch.dims.values()])
+        _, rows, where = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    ops = [op_at(batch, row) for row in rows.tolist()]
+    flops = np.array([float(family.flops(op)) for op in ops])
+    moved = np.array([float(family.compulsory_bytes(op)) for op in ops])
+    return flops[where.reshape(-1)], moved[where.reshape(-1)]
 
 
 class ModuleFallback(Fallback):

@@ -14,9 +14,12 @@ from typing import final
 
 import numpy as np
 
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64
+from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 
+FORMAT = "fp32"
 ELEMENT = 4.0
 """Bytes of a number in single precision."""
 ORDERS = ("mnk", "mkn", "nmk", "nkm", "kmn", "knm")
@@ -64,6 +67,59 @@ class CoreFacts:
     l2_bytes: float
     l2_bytes_per_clock: float = 32.0
     beyond_bytes_per_clock: float = 8.0
+
+
+LOADS = 2.0
+"""Vectors that a core loads a clock, on all cores of the catalog."""
+
+
+def core_facts(device: Device) -> CoreFacts:
+    """A core of a CPU: the width of its vectors is what its first cache gives for each load.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> core_facts(find_device("Xeon 8480")).vector
+    16.0
+    """
+    clock = device.clocks.boost_hz
+    l1, l2 = device.memory["l1"], device.memory["l2"]
+    width = l1.bandwidth_bytes_per_s / clock / LOADS / ELEMENT
+    rate = device.rate_per_core(device.matrix_pipe(FORMAT), FORMAT)
+    shared = [level for name, level in device.memory.items() if name not in ("l1", "l2", "dram")]
+    beyond = max((level.bandwidth_bytes_per_s for level in shared), default=0.0)
+    return CoreFacts(
+        vector=width, multiplies=rate / (2.0 * width), loads=LOADS, clock_hz=clock,
+        l1_bytes=l1.capacity_bytes, l2_bytes=l2.capacity_bytes,
+        l2_bytes_per_clock=l2.bandwidth_bytes_per_s / clock,
+        beyond_bytes_per_clock=(beyond or device.dram.bandwidth_bytes_per_s) / device.cores / clock,
+    )  # fmt: skip
+
+
+def check_threads(one: Configuration, device: Device) -> int:
+    """Threads of a schedule.
+
+    Raises:
+        SilicastError: more than the device has cores.
+    """
+    threads = one.number("threads")
+    if threads > device.cores:
+        raise unsupported(
+            f"{one.label} runs {threads} threads on {device.name}, which has {device.cores:g} "
+            f"cores: {threads - device.cores:g} too many", "configuration", "state fewer threads",
+        )  # fmt: skip
+    return threads
+
+
+def scheduled_s(m: F64, n: F64, k: F64, one: Configuration, device: Device) -> F64:
+    """Seconds of products of shape (rows,) under one schedule; threads share tiles of the result.
+
+    Raises:
+        SilicastError: more threads than cores.
+    """
+    threads, schedules = check_threads(one, device), schedules_of([one] * len(m))
+    alone, _ = loop_features(m, n, k, schedules, core_facts(device))
+    tiles = np.ceil(m / schedules.m) * np.ceil(n / schedules.n)
+    found: F64 = alone * np.ceil(tiles / threads) / tiles
+    return found
 
 
 def loop_features(m: F64, n: F64, k: F64, s: Schedules, core: CoreFacts) -> tuple[F64, F64]:

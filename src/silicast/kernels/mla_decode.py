@@ -20,7 +20,8 @@ from silicast.kernels.attention_work import Sequences
 from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.implementation import Analysis, Demand, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
-from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
+from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful, useful_rows
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_work import whole_rounds
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -34,7 +35,7 @@ USUAL_TILES = [(64, 64)]
 
 @register
 @final
-class MlaDecode(AttentionKernel):
+class MlaDecode(AttentionKernel, CountsRows):
     """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "mla_decode"
@@ -57,6 +58,10 @@ class MlaDecode(AttentionKernel):
     def useful(self, op: Op) -> tuple[int, int]:
         """See :class:`AttentionKernel`; queries and results are in the latent."""
         return useful(op, decode=True)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        return useful_rows(batch, decode=True)
 
 
 @final

@@ -28,7 +28,8 @@ from silicast.kernels.attention_work import Sequences
 from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.implementation import Analysis, register
 from silicast.kernels.mla_schemes import MlaScheme, mla_constants, mla_scheme
-from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful
+from silicast.kernels.mla_work import MLA_DIMS, MlaWork, Widths, projected_s, useful, useful_rows
+from silicast.kernels.row_counts import CountsRows
 from silicast.workload.library_file import AttentionRule, Facts
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -39,7 +40,7 @@ LAUNCHES = ("launch", "append_launch")
 
 @register
 @final
-class MlaPrefill(AttentionKernel):
+class MlaPrefill(AttentionKernel, CountsRows):
     """``mla_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "mla_prefill"
@@ -68,6 +69,10 @@ class MlaPrefill(AttentionKernel):
     def useful(self, op: Op) -> tuple[int, int]:
         """See :class:`AttentionKernel`; bytes of the latent or of what is made of it."""
         return useful(op, decode=False)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        return useful_rows(batch, decode=False)
 
 
 @final

@@ -7,7 +7,8 @@ for all heads.
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 from msgspec import Struct
@@ -119,21 +120,35 @@ class MlaWork(Struct, frozen=True):
 def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
     batch = OpBatch.single(op)
-    work, w = Sequences.of(batch, decode=decode), Widths.of(batch)
+    work = Sequences.of(batch, decode=decode)
+    flops, moved = _useful(batch, work, lambda each: exact_sum(each, work.count), decode=decode)
+    return int(flops), int(moved)
+
+
+def useful_rows(batch: OpBatch, *, decode: bool) -> tuple[F64, F64]:
+    """FLOPs and bytes of many ops, (ops,)."""
+    work = Sequences.of(batch, decode=decode)
+    flops, moved = _useful(batch, work, work.total, decode=decode)
+    return xp.float64(flops), xp.float64(moved)
+
+
+def _useful(
+    batch: OpBatch, work: Sequences, total: Callable[[I64], Any], *, decode: bool
+) -> tuple[Any, Any]:
+    variant, w = batch.variant, Widths.of(batch)
     heads, rank, nope, rope, value = w.heads, w.rank, w.nope, w.rope, w.value
-    causal = op.variant.flag("causal", default=True)
-    live = live_scores(work.q, work.kv, work.q * 0, causal=causal)
-    scores, queries, keys = (exact_sum(each, work.count) for each in (live, work.q, work.kv))
-    q_bits = round(8 * element_bytes(op.variant.dtype))
-    kv_bits = round(8 * element_bytes(op.variant.kv_dtype or op.variant.dtype))
+    live = live_scores(work.q, work.kv, work.q * 0, causal=variant.flag("causal", default=True))
+    scores, queries, keys = total(live), total(work.q), total(work.kv)
+    q_bits = round(8 * element_bytes(variant.dtype))
+    kv_bits = round(8 * element_bytes(variant.kv_dtype or variant.dtype))
     cached = (rank + rope) * kv_bits
     if decode:
         q_width, out = rank + rope, rank
     else:
         q_width, out = nope + rope, value
-        cached = min(cached, (heads * (nope + value) + rope) * min(q_bits, kv_bits))
+        cached = xp.minimum(cached, (heads * (nope + value) + rope) * min(q_bits, kv_bits))
     bits = queries * heads * (q_width * q_bits + out * 16) + keys * cached
-    return int(2 * scores * heads * (q_width + out)), int(-(-bits // 8))
+    return 2 * scores * heads * (q_width + out), -(-bits // 8)
 
 
 def projected_s(w: Widths, rows: I64, variant: Variant, device: Device, *, absorbed: bool) -> F64:

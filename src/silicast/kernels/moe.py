@@ -29,6 +29,7 @@ from silicast.kernels.moe_model import ROWS_AT_ONCE, Estimate, ExpertRates, Laye
 from silicast.kernels.moe_recipes import is_gated, style_of
 from silicast.kernels.physics import constants_of
 from silicast.kernels.routing import busiest_loads, check_distribution, experts_used, histogram_name
+from silicast.kernels.row_counts import CountsRows
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -181,7 +182,7 @@ def selected(table: Mapping[str, float], style: str, dtype: str) -> dict[str, fl
 
 @register
 @final
-class Moe(Implementation):
+class Moe(Implementation, CountsRows):
     """Grouped expert products of the usual engines on SIMT devices.
 
     The dimensions ``ep`` and ``tp`` (default 1) are optional: more of them is less work.
@@ -237,6 +238,20 @@ class Moe(Implementation):
         weights = local * size["hidden"] * size["inner"] * _widths(op.variant)
         rows = 2 * min(size["tokens"], -(-assigned // size["ep"])) * size["hidden"]
         return -int(-(weights * recipe.weight_bits + rows * BITS[recipe.output]) // 8)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        size, recipe = _columns(batch), recipe_for(batch.variant.dtype)
+        ep = batch.dims.get("ep", batch.filled(1))
+        assigned = size.tokens * size.topk
+        local = -(-assigned // ep)
+        hit = np.minimum(size.experts, assigned)
+        if distribution_of(batch.variant) == "uniform":
+            hit = experts_used(size.tokens, size.experts, size.topk).astype(np.int64)
+        weight = xp.float64(size.hidden) * size.inner * _widths(batch.variant)
+        rows = 2.0 * np.minimum(size.tokens, local) * size.hidden
+        bits = -(-hit // ep) * weight * recipe.weight_bits + rows * BITS[recipe.output]
+        return 2.0 * local * weight, np.ceil(bits / 8.0)
 
 
 def _widths(variant: Variant) -> int:

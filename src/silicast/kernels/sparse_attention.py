@@ -28,6 +28,7 @@ from silicast.kernels.attention_work import (
 )
 from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_constants import GROUP, memory_bounds, sparse_constants, sparse_errors
 from silicast.kernels.sparse_work import in_rounds, seen
 from silicast.workload.op import Op, OpBatch, Variant
@@ -41,7 +42,7 @@ INDEX_BYTES = 4
 
 @register
 @final
-class SparseAttention(Implementation):
+class SparseAttention(Implementation, CountsRows):
     """Dimensions: batch, q_len, kv_len, num_heads, head_dim, selected (0 = all), and with defaults
     value_dim (head_dim), ratio (1), window (0 = none), dense_width (0 = none).
 
@@ -166,6 +167,17 @@ class SparseAttention(Implementation):
         element = element_bytes(op.variant.dtype)
         heads, width, value = size.heads, size.width, size.value
         return int(tokens * heads * (width * element + value * 2) + entries * width * stored)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        size, variant = _Sizes(batch), batch.variant
+        pairs, tokens, entries = (
+            size.work.total(each) for each in (size.entries, xp.float64(size.work.q), size.reach)
+        )
+        stored = element_bytes(variant.kv_dtype or variant.dtype)
+        line = size.heads * (size.width * element_bytes(variant.dtype) + size.value * 2)
+        moved = tokens * line + entries * size.width * stored
+        return 2.0 * pairs * size.heads * (size.width + size.value), np.floor(moved)
 
 
 def style_of(batch: OpBatch) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core import xp
+from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_work import Sequences, column, exact_sum
 from silicast.kernels.device_rates import data_rate
 from silicast.kernels.implementation import Analysis, Demand, Implementation, register
+from silicast.kernels.row_counts import CountsRows
 from silicast.kernels.sparse_constants import (
     GROUP,
     library_style,
@@ -32,7 +34,7 @@ SELECTED = 2048
 
 @register
 @final
-class TopK(Implementation):
+class TopK(Implementation, CountsRows):
     """Dimensions: batch, q_len, kv_len, and with defaults k (2048) and ratio (1): a row for every
     query, of the scores that it has.
 
@@ -105,9 +107,20 @@ class TopK(Implementation):
 
     def compulsory_bytes(self, op: Op) -> int:
         """Scores in, indices out."""
-        batch = OpBatch.single(op)
-        work = Sequences.of(batch, decode=op.variant.flag("decode"))
-        ratio = column(batch, "ratio", 1) * column(batch, "pool", 1)
-        scores = seen(work.q, work.kv, ratio)
-        kept = seen(work.q, work.kv, ratio, column(batch, "k", SELECTED))
-        return exact_sum(scores * SCORE_BYTES + kept * INDEX_BYTES, work.count)
+        work, each = _bytes(OpBatch.single(op))
+        return exact_sum(each, work.count)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        """See :class:`CountsRows`."""
+        work, each = _bytes(batch)
+        return xp.float64(batch.filled(0)), work.total(each)
+
+
+def _bytes(batch: OpBatch) -> tuple[Sequences, I64]:
+    """Sequences, and bytes of one of each."""
+    work = Sequences.of(batch, decode=batch.variant.flag("decode"))
+    ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
+    scores = seen(work.q, work.kv, ratio)
+    kept = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))
+    each: I64 = scores * SCORE_BYTES + kept * INDEX_BYTES
+    return work, each

@@ -64,6 +64,8 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         log_sd: of the time of the best configuration, devices seen and layers not.
         device_log_sd: the same on a device that was not swept.
         device_shared: of such an error's log, what all configurations of a product share.
+        group_sd: of such an error's log, what kernels alike (``Ranked.regime``) do not share.
+        usual_gain: mean log of the time of a campaign's default over the best.
         scores: figures of rows that were held out.
     """
 
@@ -79,6 +81,8 @@ class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_sd: float
     device_log_sd: float
     device_shared: float = 0.0
+    group_sd: float = 0.07
+    usual_gain: float = 0.11
     sha256: str = ""
     scores: dict[str, float] = {}
     provenance: Provenance | None = None
@@ -210,10 +214,24 @@ class Ranked:
         """Of that."""
         return self.ranker.log_sd(self.steps.device)
 
+    @property
+    def regime(self) -> tuple[str, bool]:
+        """What kernels that are off alike have in common: what bounds the first one ("memory" or
+        "cores"), and whether an expert has more than :data:`MANY_ROWS`.
+        """
+        first = int(self.order[0])
+        memory, cores = self.times.memory_s[first], self.times.core_s[first]
+        many = rows_of_expert(self.product) > MANY_ROWS
+        return "memory" if memory >= cores else "cores", many
+
     def interval(self) -> tuple[float, float]:
-        """5 % and 95 % quantiles of that."""
+        """5 % and 95 % quantiles of the first one's time."""
         spread = float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
         return self.estimate_s / spread, self.estimate_s * spread
+
+
+MANY_ROWS = 64.0
+"""Rows of the widest matrix instructions: from there on tiles need not be padded."""
 
 
 @lru_cache(maxsize=256)
@@ -281,9 +299,14 @@ def features_of(
     Args:
         beside: of the whole grid, where these are others.
     """
-    loads = product.loads
-    rows = float(loads.tokens()[0]) / max(float(loads.experts_hit()[0]), 1.0)
+    rows = rows_of_expert(product)
     return configuration_features(times, steps, rows, times if beside is None else beside)
+
+
+def rows_of_expert(product: Product) -> float:
+    """Rows of each expert that has any."""
+    loads = product.loads
+    return float(loads.tokens()[0]) / max(float(loads.experts_hit()[0]), 1.0)
 
 
 def configured_steps(

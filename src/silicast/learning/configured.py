@@ -21,6 +21,7 @@ from silicast.kernels.blocks import check_legal
 from silicast.kernels.configuration import Configuration, kinds, of_pairs
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
+from silicast.kernels.loop_times import FORMAT, scheduled_s
 from silicast.kernels.moe import distribution_of
 from silicast.kernels.moe_recipes import is_gated
 from silicast.kernels.tile_times import Product, tile_constants
@@ -29,7 +30,7 @@ from silicast.learning.expert_tuning import ExpertLayer
 from silicast.workload.op import OpBatch, Variant
 
 Sizes = Mapping[str, int]
-SIMT = "simt"
+LOOPS = "vector_cpu"
 TRANSFERRED_LOG_SD = 0.15
 """Judged: of configurations of another kind than those that were swept."""
 
@@ -45,26 +46,51 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
     rows = batch.arrays()
     usual = model.times(OpBatch(rows.family, variant, rows.dims), device)
     products = PRODUCTS.get(batch.family)
-    model_of_kind = kinds()[one.kind].execution_model
-    if products is None or not device.execution_model == model_of_kind == SIMT:
+    own = kinds()[one.kind].execution_model
+    if products is None or device.execution_model != own:
         raise unmodelled(
             f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
             "not modelled", "workload.kernel.configuration",
-            f"families with configurations: {', '.join(PRODUCTS)}",
+            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on {own}",
         )  # fmt: skip
+    if own == LOOPS:
+        found = _scheduled(rows, variant, one, device, usual)
+        return one_row(found) if batch.numbers else found
     board, _ = with_format(device.in_state("boost"), variant.dtype)
     recipe = recipe_for(variant.dtype, field="dtype")
     check_legal(one, board, recipe)
     seconds, log_sd = _rows(rows, variant, one, board, recipe, products)
-    seconds = np.maximum(seconds + _around_s(usual, variant), usual.bound_s)
+    found = _told(usual, one, seconds + _around_s(usual, variant), log_sd)
+    return one_row(found) if batch.numbers else found
+
+
+def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -> KernelTimes:
+    """The usual times with those of a configuration in their place."""
+    seconds = np.maximum(seconds, usual.bound_s)
     spread = exp_fixed(np.full_like(seconds, Z90 * log_sd))
-    found = replace(
+    return replace(
         usual, estimate_s=seconds, p05_s=np.maximum(seconds / spread, usual.bound_s),
         p95_s=seconds * spread, shared_log_sd={}, independent_log_sd=np.full_like(seconds, log_sd),
         learned=np.ones_like(seconds), analytic_s=None, clock_share=None,
         analysis=_labelled(usual, one),
     )  # fmt: skip
-    return one_row(found) if batch.numbers else found
+
+
+def _scheduled(
+    batch: OpBatch, variant: Variant, one: Configuration, device: Device, usual: KernelTimes
+) -> KernelTimes:
+    """Products under a schedule of loops: the analytic model alone, single precision."""
+    if batch.family != "gemm" or variant.dtype != FORMAT:
+        raise unmodelled(
+            f"schedules of loops are modelled for gemm in {FORMAT}, found {batch.family} in "
+            f"{variant.dtype}", "workload.kernel.dtype", f"state dtype = {FORMAT!r}",
+        )  # fmt: skip
+    m, n, k = (np.asarray(batch.dims[name], dtype=np.float64) for name in "mnk")
+    times = np.asarray(batch.dims.get("batch", 1), dtype=np.float64)
+    seconds = scheduled_s(m, n, k, one, device) * times
+    return replace(
+        _told(usual, one, seconds, kinds()[one.kind].log_sd), learned=np.zeros_like(seconds)
+    )
 
 
 def _labelled(usual: KernelTimes, one: Configuration) -> Analysis:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.dtypes import Recipe
-from silicast.core.numerics import F64, exp_fixed
+from silicast.core.numerics import F64, exp_fixed, log_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.candidates import SWEEP
@@ -26,6 +26,7 @@ from silicast.kernels.configuration import Configuration
 from silicast.kernels.routing import busiest_loads
 from silicast.kernels.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
+from silicast.learning.tuner_choice import Tuning, tuner_chances
 
 
 @final
@@ -117,9 +118,13 @@ class TunedLayer:
 
 
 def tuned_layer(
-    layer: ExpertLayer, tokens: int, device: Device, recipe: Recipe, grid_name: str = SWEEP
-) -> TunedLayer:
+    layer: ExpertLayer, tokens: int, device: Device, recipe: Recipe, grid_name: str = SWEEP,
+    chosen: ChosenBy | None = None,
+) -> TunedLayer:  # fmt: skip
     """Ranks the configurations of a layer by what both products together are likely to gain.
+
+    Args:
+        chosen: what an engine's tuner chose counts as well, in formats that were not swept.
 
     Raises:
         SilicastError: the device does not multiply the format, or its blocks are not modelled.
@@ -128,9 +133,38 @@ def tuned_layer(
     both = tuple(ranked(x, device, recipe, grid_name=grid_name) for x in (first, second))
     share = both[0].estimate_s / (both[0].estimate_s + both[1].estimate_s)
     score = share * both[0].log_odds + (1.0 - share) * both[1].log_odds
+    if chosen is not None:
+        about = Tuning("moe", tokens, layer.experts, layer.width)
+        score = score + tuners_log_odds(both[0], about, chosen)
     score = np.where(_fits(both[0], recipe), score, -np.inf)
     order = np.argsort(-score, kind="stable")
     return TunedLayer(tokens, (first, second), (both[0], both[1]), order, both[0].log_sd)
+
+
+@final
+@dataclass(frozen=True)
+class ChosenBy:
+    """Whose tuner: an engine, with a version of the compiler."""
+
+    engine: str
+    compiler: str = ""
+
+
+def tuners_log_odds(found: Ranked, about: Tuning, chosen: ChosenBy) -> F64:
+    """What an engine's tuner chose, as log odds to add to a ranker's; none in formats of 16 bits,
+    which were swept: there times are known, not only choices.
+    """
+    recipe = found.steps.recipe
+    if recipe.name in SWEPT_FORMATS:
+        return np.zeros(len(found.order))
+    tiles = found.steps.tiles
+    likely = tuner_chances(
+        [about._replace(compiler=chosen.compiler)], found.steps.device, recipe.name, chosen.engine
+    )
+    return log_fixed(likely.of_tiles({"m": tiles.m, "n": tiles.n, "k": tiles.k}))
+
+
+SWEPT_FORMATS = ("bf16", "fp16")
 
 
 def _fits(found: Ranked, recipe: Recipe) -> NDArray[np.bool_]:

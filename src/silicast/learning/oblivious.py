@@ -35,7 +35,7 @@ LEAF_SCALE = 1.0 / 4096.0
 _LOWEST = (1023 - OCTAVES) * STEPS
 _FEW = 16
 """Up to so many rows, packing the answers' bits in one call is quicker than level by level."""
-_LEAVES = 1 << 18
+_LEAVES = 1 << 16
 """Leaves looked up at once: what a core's cache holds with all that leads to them."""
 
 

@@ -11,7 +11,13 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.learning.configured import PRODUCTS
 from silicast.measurement.dataset import DatasetRow, TableKernel, dataset_device, read_dataset
-from silicast.scenario.diagnosis import Diagnosis, diagnose
+from silicast.scenario.diagnosis import (
+    Diagnosis,
+    GroupError,
+    Measured,
+    diagnose_measured,
+    group_errors,
+)
 
 TIME = "latency_us"
 CONTRADICTS = 1.25
@@ -55,7 +61,12 @@ def diagnose_files(paths: Sequence[Path], device: str = "") -> tuple[list[Diagno
             others += 1
             continue
         rows.setdefault(tuple(sorted((n, repr(x)) for n, x in table.items())), []).append(row)
-    found = [_diagnosed(some, board.name) for some in rows.values()]
+    every = [_measured(some, board.name) for some in rows.values()]
+    alike = iter(group_errors([one for one in every if isinstance(one, Measured)]))
+    found = [
+        _diagnosed(some, one, next(alike) if isinstance(one, Measured) else None)
+        for some, one in zip(rows.values(), every, strict=True)
+    ]
     said = [*data.lines(), *([f"{others} kernels of other ops: left out"] if others else [])]
     return sorted(found, key=_gain, reverse=True), said
 
@@ -65,17 +76,33 @@ def _gain(row: DiagnosedRow) -> float:
     return -1.0 if best is None else best.gain_pct
 
 
-def _diagnosed(rows: Sequence[DatasetRow[TableKernel]], device: str) -> DiagnosedRow:
-    values = dict(rows[0].row.values)
-    values.pop(TIME, None)
-    kernel = {name: value for name, value in values.items() if value is not None}
+def _measured(rows: Sequence[DatasetRow[TableKernel]], device: str) -> Measured | SilicastError:
+    """A kernel of the files, or why there is none."""
+    times = [float(row.row.values[TIME]) for row in rows]
+    try:
+        return Measured.of(_kernel(rows), device, [median(times)])
+    except SilicastError as error:
+        return error
+
+
+def _kernel(rows: Sequence[DatasetRow[TableKernel]]) -> dict[str, Any]:
+    return {n: x for n, x in rows[0].row.values.items() if n != TIME and x is not None}
+
+
+def _diagnosed(
+    rows: Sequence[DatasetRow[TableKernel]], one: Measured | SilicastError,
+    error: GroupError | None,
+) -> DiagnosedRow:  # fmt: skip
+    kernel = _kernel(rows)
     times = [float(row.row.values[TIME]) for row in rows]
     places = tuple(f"{row.file}: row {row.number}" for row in rows)
     said = ""
     if max(times) / min(times) > CONTRADICTS:
         span = f"{min(times):g} to {max(times):g} us"
         said = f"{len(times)} rows of this kernel contradict each other: {span}"
+    if isinstance(one, SilicastError):
+        return DiagnosedRow(kernel, places, None, str(one), said)
     try:
-        return DiagnosedRow(kernel, places, diagnose(kernel, device, [median(times)]), "", said)
-    except SilicastError as error:
-        return DiagnosedRow(kernel, places, None, str(error), said)
+        return DiagnosedRow(kernel, places, diagnose_measured(one, error), "", said)
+    except SilicastError as refused:
+        return DiagnosedRow(kernel, places, None, str(refused), said)

@@ -13,11 +13,13 @@ from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     CapacityWorkload,
     CollectiveWorkload,
+    DiagnoseWorkload,
     GraphWorkload,
     InferenceWorkload,
     PlanWorkload,
     ServingWorkload,
     TrainingWorkload,
+    TuneWorkload,
     WorkflowWorkload,
     Workload,
 )
@@ -50,7 +52,8 @@ def check_workload(
             "true shares the tensor-parallel ranks",
         )  # fmt: skip
     if workload is not None:
-        needs_model = not isinstance(workload, (CollectiveWorkload, WorkflowWorkload))
+        without = (CollectiveWorkload, WorkflowWorkload, DiagnoseWorkload)
+        needs_model = not isinstance(workload, without)
         needs_model &= not (isinstance(workload, GraphWorkload) and workload.graph is not None)
         if needs_model and raw.model is None and not any(p.model for p in pools.values()):
             raise SilicastError("is missing", field="model", hint="a name, a table or a path")
@@ -270,6 +273,10 @@ def _plan(w: PlanWorkload, field: str) -> None:
     _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
 
 
+def _unchecked(w: DiagnoseWorkload | TuneWorkload, field: str) -> None:
+    """What they hold is checked where it is looked up."""
+
+
 def _workflow(w: WorkflowWorkload, field: str) -> None:
     from silicast.scenario.serving_checks import check_arrival, check_length, check_slo
 
@@ -322,5 +329,6 @@ def _known(value: str, allowed: tuple[str, ...], field: str) -> None:
 _CHECKS: dict[type[Any], Callable[[Any, str], None]] = {
     CollectiveWorkload: _collective, GraphWorkload: _graph, InferenceWorkload: _inference,
     ServingWorkload: _serving, TrainingWorkload: _training, CapacityWorkload: _capacity,
-    PlanWorkload: _plan, WorkflowWorkload: _workflow,
+    PlanWorkload: _plan, WorkflowWorkload: _workflow, DiagnoseWorkload: _unchecked,
+    TuneWorkload: _unchecked,
 }  # fmt: skip

@@ -19,7 +19,6 @@ from typing import Any, final
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.blocks import check_legal
 from silicast.kernels.configuration import Configuration, of_pairs, read_configuration
@@ -36,6 +35,7 @@ from silicast.learning.configured import PRODUCTS
 from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.kernel_causes import product_causes, summed
 from silicast.learning.tiers import Evidence
+from silicast.learning.tuning_gain import NONE, GainBelief, gain_belief, shared_error
 from silicast.scenario.kernel_case import kernel_case
 from silicast.scenario.resolve import find_any_device
 from silicast.workload.op import Op
@@ -49,6 +49,8 @@ SAME_REPEATS = 4
 """So many equal repeats are a timer's, not a kernel's."""
 KEPT_SD = 0.01
 """Judged: spread of a single measurement whose repeats are not known."""
+GROUP = 8
+"""Kernels alike, from which on they tell what predictions are off by on their device."""
 
 
 @final
@@ -104,6 +106,52 @@ class Diagnosis:
         return self.bound_us / self.measured_us
 
 
+@final
+@dataclass(frozen=True)
+class Measured:
+    """A kernel and what it took.
+
+    Attributes:
+        op: without a configuration of its own; configuration: that ran, None = not known.
+        device: where; values_us: repeats.
+    """
+
+    op: Op
+    configuration: Configuration | None
+    device: Device
+    values_us: tuple[float, ...]
+
+    @staticmethod
+    def of(
+        kernel: Mapping[str, Any], device: str | dict[str, Any], measured_us: Sequence[float],
+        configuration: Mapping[str, Any] | None = None, folder: Path = Path(),
+    ) -> Measured:  # fmt: skip
+        """See :func:`diagnose`."""
+        op, board = kernel_case(kernel).op, find_any_device(device, folder)
+        stated = op.variant.config
+        op = replace(op, variant=replace(op.variant, config=()))
+        one = read_configuration(configuration) if configuration else None
+        if one is None and stated:
+            one = of_pairs(stated)
+        return Measured(op, one, board, tuple(measured_us))
+
+
+@final
+@dataclass(frozen=True)
+class GroupError:
+    """What predicted best times of kernels alike are off by, as the log that they are too slow.
+
+    Attributes:
+        log, sd: of what all share; own_sd: of each beside that.
+        kernels: it was seen on.
+    """
+
+    log: float
+    sd: float
+    own_sd: float
+    kernels: int
+
+
 def diagnose(
     kernel: Mapping[str, Any],
     device: str,
@@ -123,41 +171,84 @@ def diagnose(
         SilicastError: no such kernel or device, no measurement, one that is faster than its bound,
             or a configuration that the device cannot run.
     """
-    op, board = kernel_case(kernel).op, find_any_device(device, Path())
-    stated = op.variant.config
-    op = replace(op, variant=replace(op.variant, config=()))
-    one = read_configuration(configuration) if configuration else None
-    if one is None and stated:
-        one = of_pairs(stated)
-    return diagnose_op(op, board, measured_us, one)
+    return diagnose_measured(Measured.of(kernel, device, measured_us, configuration))
 
 
-def diagnose_op(
-    op: Op, device: Device, measured_us: Sequence[float], one: Configuration | None = None
-) -> Diagnosis:
-    """:func:`diagnose` of an op without a configuration of its own."""
-    products = _products(op, device)
-    (usual,) = times([op], device, Evidence(ceilings=True))
-    measured, said = _measured(measured_us, usual)
-    board, _ = with_format(device.in_state("boost"), op.variant.dtype)
-    recipe = recipe_for(op.variant.dtype, field="dtype")
-    every = [ranked(product, board, recipe) for product in products]
-    assumed = one is None
-    if one is None:
-        one = _likeliest(every, measured)
-    check_legal(one, board, recipe)
-    parts = [_part(product, found, one) for product, found in zip(products, every, strict=True)]
+def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
+    """:func:`diagnose` of a kernel whose names are resolved.
+
+    Args:
+        error: what kernels like it are off by on this device; see :func:`group_errors`.
+    """
+    usual, measured, said = _checked(one)
+    every = _ranked(one)
+    stated = one.configuration is not None
+    ran = one.configuration or _likeliest(every, measured)
+    check_legal(ran, every[0].steps.device, every[0].steps.recipe)
+    parts = [_part(found.product, found, ran) for found in every]
     predicted = sum(seconds for seconds, _ in parts)
     causes = summed([causes for _, causes in parts])
     causes["unexplained"] = measured - predicted
-    found = _faster(every, one, predicted, measured, _spread(measured_us), assumed=assumed)
+    if stated:
+        belief = _beside(every, predicted, measured, _spread(one.values_us))
+    else:
+        belief = _alone(every, measured, _spread(one.values_us), error)
     return Diagnosis(
         measured_us=US * measured, predicted_us=US * usual.estimate_s, bound_us=US * usual.bound_s,
-        bound_by=usual.bound_by, configuration=one, assumed=assumed,
+        bound_by=usual.bound_by, configuration=ran, assumed=not stated,
         ceiling_us=None if usual.ceiling_s is None else US * usual.ceiling_s,
-        causes_us={name: US * value for name, value in causes.items()}, faster=found,
-        warnings=(*said, *usual.warnings, *_doubts(board)),
+        causes_us={name: US * value for name, value in causes.items()},
+        faster=_faster(every, ran, belief, measured, usual.bound_s),
+        warnings=(
+            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured)
+        ),
     )  # fmt: skip
+
+
+def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
+    """What predicted best times of each kernel are off by, as far as the others give it away.
+
+    None where the device was swept, the configuration is known (which says more), the kernel cannot
+    be diagnosed, or fewer than :data:`GROUP` kernels are alike: on one device, in one format, their
+    products in one regime.
+    """
+    places: dict[tuple[object, ...], list[int]] = {}
+    logs: dict[int, float] = {}
+    card = shipped_ranker().card
+    for place, one in enumerate(kernels):
+        if one.configuration is not None or one.device.name in card.devices:
+            continue
+        try:
+            _, measured, _ = _checked(one)
+            every = _ranked(one)
+        except SilicastError:  # named where it is diagnosed
+            continue
+        logs[place] = math.log(measured / sum(found.estimate_s for found in every))
+        group = one.device, one.op.variant.dtype, every[0].regime
+        places.setdefault(group, []).append(place)
+    errors: list[GroupError | None] = [None] * len(kernels)
+    for some in places.values():
+        if len(some) < GROUP:
+            continue
+        own = [logs[place] for place in some]
+        log, sd = shared_error(own, card.device_log_sd, card.group_sd, card.usual_gain)
+        for place in some:
+            errors[place] = GroupError(log, sd, card.group_sd, len(some))
+    return errors
+
+
+def _checked(one: Measured) -> tuple[KernelTime, float, list[str]]:
+    """The library's usual time, the measured one in seconds, and what is odd about it."""
+    _products(one.op, one.device)
+    (usual,) = times([one.op], one.device, Evidence(ceilings=True))
+    measured, said = _measured(one.values_us, usual)
+    return usual, measured, said
+
+
+def _ranked(one: Measured) -> list[Ranked]:
+    board, _ = with_format(one.device.in_state("boost"), one.op.variant.dtype)
+    recipe = recipe_for(one.op.variant.dtype, field="dtype")
+    return [ranked(product, board, recipe) for product in _products(one.op, one.device)]
 
 
 def _products(op: Op, device: Device) -> tuple[Product, ...]:
@@ -238,41 +329,75 @@ def _part(product: Product, found: Ranked, one: Configuration) -> tuple[float, d
     return seconds, product_causes(analytic, 0, seconds)
 
 
-def _faster(
-    every: Sequence[Ranked], one: Configuration, predicted: float, measured: float,
-    repeats_sd: float, *, assumed: bool,
-) -> Faster | None:  # fmt: skip
-    """The best configuration and its gain over the measured time."""
-    ranker = shipped_ranker()
-    device = every[0].steps.device
-    order = every[0].order
-    best = every[0].grid[int(order[0])]
-    seconds = sum(found.estimate_s for found in every)
-    shared = 0.0 if assumed else ranker.shared(device)
-    # what the model was off for the configuration that ran, it is off in part for all others
-    seconds *= math.exp(shared * math.log(measured / predicted))
+def _beside(
+    every: Sequence[Ranked], predicted: float, measured: float, repeats_sd: float
+) -> GainBelief:
+    """The gain where what ran is known: what the model was off for that, it is off in part for all
+    others.
+    """
+    ranker, device = shipped_ranker(), every[0].steps.device
+    shared = ranker.shared(device)
+    seconds = sum(found.estimate_s for found in every) * (measured / predicted) ** shared
     sd = math.sqrt(ranker.log_sd(device) ** 2 * (1.0 - shared * shared) + repeats_sd**2)
-    if best == one or seconds >= measured:
+    return gain_belief(math.log(measured / seconds), sd, ranker.card.usual_gain)
+
+
+def _alone(
+    every: Sequence[Ranked], measured: float, repeats_sd: float, error: GroupError | None
+) -> GainBelief:
+    """The gain where what ran is not known."""
+    ranker = shipped_ranker()
+    log = math.log(measured / sum(found.estimate_s for found in every))
+    sd = ranker.log_sd(every[0].steps.device)
+    if error is not None:
+        log, sd = log + error.log, math.hypot(error.own_sd, error.sd)
+    return gain_belief(log, math.hypot(sd, repeats_sd), ranker.card.usual_gain)
+
+
+def _faster(
+    every: Sequence[Ranked], ran: Configuration, belief: GainBelief, measured: float, bound_s: float
+) -> Faster | None:
+    """The best configuration and its gain over the measured time."""
+    best = every[0].grid[int(every[0].order[0])]
+    if best == ran or belief.middle < NONE:  # as likely as not to be none
         return None
-    spread = math.exp(Z90 * sd)
+    least, most = belief.ends
+    low, middle, high = (
+        max(measured * math.exp(-log), bound_s) for log in (most, belief.middle, least)
+    )
 
     def gain(time: float) -> float:
         return 100.0 * max(1.0 - time / measured, 0.0)
 
-    worth = math.log(measured * (1.0 - WORTH_PCT / 100.0) / seconds)
     return Faster(
-        best, US * seconds, US * seconds / spread, US * seconds * spread, gain(seconds),
-        gain(seconds * spread), gain(seconds / spread),
-        0.5 * (1.0 + math.erf(worth / (sd * math.sqrt(2.0)))),
+        best, US * middle, US * low, US * high, gain(middle), gain(high), gain(low),
+        belief.chance(-math.log1p(-WORTH_PCT / 100.0)),
     )  # fmt: skip
 
 
-def _doubts(device: Device) -> Iterator[str]:
+def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
     card = shipped_ranker().card
-    if device.name not in card.devices:
+    if device.name in card.devices:
+        return
+    yield (
+        f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
+        f"{', '.join(card.devices)}, and the interval is that of such devices"
+    )
+    if error is not None:
+        share = 100.0 * math.expm1(-error.log)
         yield (
-            f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
-            f"{', '.join(card.devices)}, and the interval is that of such devices"
+            f"{error.kernels} kernels alike on {device.name} tell that best times are "
+            f"{abs(share):.0f} % {'below' if share < 0.0 else 'above'} what is predicted, which is "
+            "taken out"
+        )
+
+
+def _quicker(usual: KernelTime, measured: float) -> Iterator[str]:
+    """Where the library's own choice is expected to be far quicker than what ran."""
+    if usual.p95_s < measured:
+        yield (
+            f"what a library usually runs takes {US * usual.estimate_s:.4g} us, at most "
+            f"{US * usual.p95_s:.4g}: did another kernel, format or library run?"
         )
 
 

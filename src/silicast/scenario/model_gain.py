@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.scenario.decode import decode
+from silicast.scenario.resolve import find_any_model
 from silicast.scenario.run import run
-from silicast.workload.models import find_model
 
 CONTEXT = 1024
 """Tokens of context that a step is predicted with."""
 
 
 def gain_in_model(
-    model: str, device: str, tokens: int, saved_us: float, **fields: Any
-) -> dict[str, float]:
+    model: str | dict[str, Any], device: str, tokens: int, saved_us: float,
+    *, folder: Path = Path(), **fields: Any,
+) -> dict[str, float]:  # fmt: skip
     """Step time and TPOT of a static batch before and after.
 
     Args:
         model: with experts; tokens: of a step, one a request.
-        saved_us: of one layer's kernel.
+        saved_us: of one layer's kernel; folder: where paths start.
         fields: further fields of the scenario ("engine", "parallel", "precision").
 
     Raises:
         SilicastError: no experts, or a batch that the device cannot hold.
     """
-    config = find_model(model)
+    config = find_any_model(model, folder)
     layers = sum(config.feed(layer) == "experts" for layer in range(config.layers))
     if not layers:
         raise unsupported(f"{config.name} has no experts", "model")
@@ -35,7 +37,7 @@ def gain_in_model(
             "task": "inference", "model": model, "device": device,
             "workload": {"batch": tokens, "input_len": CONTEXT, "output_len": 8}, **fields,
         }  # fmt: skip
-        metrics = run(decode(tree)).metrics
+        metrics = run(decode(tree, folder=folder)).metrics
     except SilicastError as error:
         raise error.at("model") from None
     step_us = metrics["decode_step_ms"].estimate * 1e3

@@ -15,7 +15,7 @@ from silicast.scenario.strict import Table
 
 Task = Literal[
     "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",
-    "workflow",
+    "workflow", "diagnose", "tune",
 ]  # fmt: skip
 TierChoice = Literal["auto", "bound", "analytic", "cross-device", "scaled", "calibrated"]
 FORMAT = 1

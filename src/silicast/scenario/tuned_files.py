@@ -19,6 +19,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, read_configuration
 
@@ -76,6 +77,11 @@ class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
         block = self.block.format(own.scale_rows, own.scale_group) if square else ""
         return {"tag": self.tags[recipe], "block": block}
 
+    @property
+    def stated_compiler(self) -> str:
+        """The version that a folder is for; "" where folders do not tell versions apart."""
+        return self.compiler if "{compiler}" in self.folder else ""
+
     def place(self, compiler: str = "") -> str:
         """The folder of the files under the one that the engine is told of."""
         return self.folder.format(compiler=(compiler or self.compiler).replace(".", "_"))
@@ -129,6 +135,21 @@ def driver_name(device: Device) -> str:
     """
     found = _catalog().devices.get(device.name)
     return found or f"{device.vendor}_{device.name}".replace(" ", "_")
+
+
+def device_of_driver(name: str) -> Device | None:
+    """The device that a driver calls so; None where the catalog has none.
+
+    >>> device_of_driver("NVIDIA_H100_80GB_HBM3").name
+    'H100-SXM-80GB'
+    """
+    for ours, theirs in _catalog().devices.items():
+        if theirs == name:
+            return find_device(ours)
+    try:
+        return find_device(name.partition("_")[2].replace("_", " "))
+    except SilicastError:
+        return None
 
 
 def encoded(entries: Entries, layout: FileLayout, compiler: str = "") -> bytes:

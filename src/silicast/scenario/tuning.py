@@ -8,10 +8,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
+
+import numpy as np
 
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError, unsupported
@@ -20,7 +23,15 @@ from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
-from silicast.learning.expert_tuning import ExpertLayer, TunedLayer, tuned_layer
+from silicast.learning.expert_tuning import (
+    SWEPT_FORMATS,
+    ChosenBy,
+    ExpertLayer,
+    TunedLayer,
+    tuned_layer,
+    tuners_log_odds,
+)
+from silicast.learning.tuner_choice import Tuning
 from silicast.scenario.resolve import find_any_device
 from silicast.scenario.tuned_files import (
     Entries,
@@ -43,6 +54,7 @@ DEGREES = (1, 2, 4, 8)
 """Tensor parallel degrees that files are written for where none is stated."""
 MOST_TOKENS = 1 << 20
 BLOCK_SCALED = "fp8_block"
+VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
 
 
 @final
@@ -109,6 +121,7 @@ class TuningPlan:
     Attributes:
         model, device, engine, dtype: what they are for.
         environment: the variable that tells the engine of the folder.
+        compiler: version that the files are for, "" where they do not depend on it.
         files: to write; warnings: what a reader must know.
     """
 
@@ -119,6 +132,7 @@ class TuningPlan:
     environment: str
     files: tuple[TunedFile, ...]
     warnings: tuple[str, ...]
+    compiler: str = ""
 
     def write(self, folder: Path) -> list[Path]:
         """Writes all files, each whole or not at all; returns their paths."""
@@ -138,8 +152,8 @@ class TuningPlan:
 
 
 def tune_experts(
-    model: str,
-    device: str,
+    model: str | ModelConfig,
+    device: str | Device,
     engine: str,
     *,
     dtype: str = "",
@@ -163,23 +177,29 @@ def tune_experts(
         SilicastError: no experts, a degree that does not divide them, a format or device without
             such files, or an existing file in another format.
     """
-    layout, board, config = file_layout(engine), find_any_device(device, Path()), find_model(model)
+    engine = engine.strip().casefold()
+    if compiler and not VERSION.fullmatch(compiler):
+        raise SilicastError(
+            f"expected a version, found {compiler[:40]!r}", field="compiler",
+            hint="for example 3.5.1",
+        )  # fmt: skip
+    layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype or config.default_precision.expert.name, field="dtype")
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
-        _file(layer, parallel, board, recipe, layout, counts, known, compiler)
+        _file(layer, parallel, board, recipe, engine, counts, known, compiler)
         for parallel, layer in _layers(config, tp, ep)
     )
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, files,
-        tuple(_warnings(board, recipe)),
+        tuple(_warnings(board, recipe)), compiler or layout.stated_compiler,
     )  # fmt: skip
 
 
 def tune_products(
-    model: str,
-    device: str,
+    model: str | ModelConfig,
+    device: str | Device,
     engine: str,
     *,
     dtype: str = BLOCK_SCALED,
@@ -196,7 +216,8 @@ def tune_products(
     Raises:
         SilicastError: as :func:`tune_experts`; a format whose blocks have no scales.
     """
-    layout, board, config = file_layout(engine), find_any_device(device, Path()), find_model(model)
+    engine = engine.strip().casefold()
+    layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype, field="dtype")
     if recipe.scale_rows <= 1:
         raise unsupported(
@@ -209,7 +230,9 @@ def tune_products(
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
             own = known if existing and existing.name == name else None
-            entries = tuple(_product_entry(x, rows, depth, board, recipe, own) for x in counts)
+            entries = tuple(
+                _product_entry(x, rows, depth, board, recipe, own, ChosenBy(engine)) for x in counts
+            )
             content = encoded({x.tokens: x.configuration for x in entries}, layout)
             files.append(TunedFile(name, "", f"tp {degree}", entries, content))
     unique = {one.name: one for one in files}
@@ -217,6 +240,17 @@ def tune_products(
         config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
         tuple(_warnings(board, recipe)),
     )  # fmt: skip
+
+
+def _found(
+    engine: str, device: str | Device, model: str | ModelConfig
+) -> tuple[FileLayout, Device, ModelConfig]:
+    """What the names mean."""
+    return (
+        file_layout(engine),
+        find_any_device(device, Path()) if isinstance(device, str) else device,
+        find_model(model) if isinstance(model, str) else model,
+    )
 
 
 def _products(config: ModelConfig, tp: int) -> list[tuple[int, int]]:
@@ -232,17 +266,20 @@ def _products(config: ModelConfig, tp: int) -> list[tuple[int, int]]:
 
 
 def _product_entry(
-    count: int, rows: int, depth: int, device: Device, recipe: Recipe, known: Entries | None
+    count: int, rows: int, depth: int, device: Device, recipe: Recipe, known: Entries | None,
+    chosen: ChosenBy,
 ) -> TunedEntry:  # fmt: skip
     product = Product.plain(count, rows, depth)
     found = ranked(product, device, recipe)
-    places = [p for p in found.order.tolist() if found.steps.tiles.k[p] == recipe.scale_group]
-    seconds = float(found.time_s[places[0]])
+    about = Tuning("gemm", count, 1, rows, depth)
+    score = found.log_odds + tuners_log_odds(found, about, chosen)
+    place = int(np.where(found.steps.tiles.k == recipe.scale_group, score, -np.inf).argmax())
+    seconds = float(found.time_s[place])
     share = seconds / found.estimate_s
     low, high = (share * bound for bound in found.interval())
     existing = nearest_entry(known, count) if known else None
     return TunedEntry(
-        count, found.grid[places[0]], US * seconds, US * low, US * high, existing,
+        count, found.grid[place], US * seconds, US * low, US * high, existing,
         None if existing is None else US * configured_s(product, existing, found),
     )  # fmt: skip
 
@@ -278,11 +315,13 @@ def _layers(
 
 
 def _file(
-    layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, layout: FileLayout,
+    layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, engine: str,
     counts: Sequence[int], known: Entries | None, compiler: str,
 ) -> TunedFile:  # fmt: skip
+    layout = file_layout(engine)
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
-    found = [tuned_layer(layer, count, device, recipe) for count in counts]
+    chosen = ChosenBy(engine, compiler or layout.stated_compiler)
+    found = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
     entries = tuple(_entry(one, known) for one in found)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
@@ -304,8 +343,11 @@ def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
             f"{device.name} was not swept{alike}: the order follows physics and what sweeps of "
             f"{', '.join(card.devices)} taught; measure the first ten to be sure"
         )
-    if recipe.name not in ("bf16", "fp16"):
-        yield f"only products of 16 bits were swept; the order of {recipe.name} is carried over"
+    if recipe.name not in SWEPT_FORMATS:
+        yield (
+            f"only products of 16 bits were swept; {recipe.name} follows their order and what "
+            "tuners of engines chose in such formats"
+        )
 
 
 def first_candidates(
@@ -317,7 +359,9 @@ def first_candidates(
     if one.layer is None:
         return found
     for entry in one.entries:
-        layer = tuned_layer(one.layer, entry.tokens, device, recipe)
+        layer = tuned_layer(
+            one.layer, entry.tokens, device, recipe, chosen=ChosenBy(plan.engine, plan.compiler)
+        )
         places = layer.order[:count].tolist()
         found[entry.tokens] = [
             (layer.ranked[0].grid[place], US * float(seconds))

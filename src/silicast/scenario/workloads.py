@@ -311,6 +311,40 @@ class WorkflowWorkload(Table, frozen=True):
     slo: SloTable | None = None
 
 
+Repeats = float | Annotated[list[float], Meta(min_length=1, max_length=100_000)]
+
+
+class MeasuredTable(Table, frozen=True):
+    """A kernel and the repeats it was measured with."""
+
+    kernel: dict[str, Any]
+    measured_us: Repeats
+
+
+class DiagnoseWorkload(Table, frozen=True):
+    """A kernel (as of task kernel: moe with a part, or gemm) and the repeats it was measured with;
+    a ``model`` of the scenario says what it gains. Kernels ``beside`` it on the same device tell
+    what predictions are off by there.
+    """
+
+    kernel: dict[str, Any]
+    measured_us: Repeats
+    beside: Annotated[list[MeasuredTable], Meta(max_length=10_000)] = msgspec.field(
+        default_factory=list
+    )
+
+
+class TuneWorkload(Table, frozen=True):
+    """Configurations of a model's experts or plain products, for numbers of tokens; ``existing`` is
+    a file of the engine to judge beside them, ``compiler`` the version that they are for.
+    """
+
+    kernel: Literal["moe", "gemm"] = "moe"
+    tokens: Annotated[list[Tokens], Meta(max_length=1024)] = msgspec.field(default_factory=list)
+    existing: Name | None = None
+    compiler: Annotated[str, Meta(max_length=32)] = ""
+
+
 Workload = (
     CollectiveWorkload
     | GraphWorkload
@@ -320,10 +354,13 @@ Workload = (
     | CapacityWorkload
     | PlanWorkload
     | WorkflowWorkload
+    | DiagnoseWorkload
+    | TuneWorkload
 )
 
 BY_TASK: dict[str, type[msgspec.Struct]] = {
     "collective": CollectiveWorkload, "graph": GraphWorkload, "inference": InferenceWorkload,
     "serving": ServingWorkload, "training": TrainingWorkload, "capacity": CapacityWorkload,
-    "plan": PlanWorkload, "workflow": WorkflowWorkload,
+    "plan": PlanWorkload, "workflow": WorkflowWorkload, "diagnose": DiagnoseWorkload,
+    "tune": TuneWorkload,
 }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from silicast.accelerator.einsum import conv2d
 from silicast.accelerator.foreign.reader import read_workload
-from silicast.accelerator.peers import zigzag
+from silicast.accelerator.peers import accelforge, zigzag
 from silicast.accelerator.peers.peer import PEERS, beside
 from silicast.core.errors import SilicastError
 from tests.unit.accelerator.foreign.test_readers import ZIGZAG
@@ -24,7 +24,7 @@ def test_a_peer_that_is_not_there_says_how_to_install_it(
         beside("zigzag", chip, "matmul", ("m=4", "n=4", "k=4"))
     with pytest.raises(SilicastError, match="unknown engine 'gem5'"):
         beside("gem5", chip, "matmul", ("m=4", "n=4", "k=4"))
-    assert set(PEERS.all()) == {"timeloop", "zigzag"}
+    assert set(PEERS.all()) == {"accelforge", "timeloop", "zigzag"}
 
 
 def test_a_layer_for_zigzag_is_read_back_as_it_was(tmp_path: Path) -> None:
@@ -48,3 +48,46 @@ def _yaml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {v}" for k, v in value.items()) + "}"
     return str(value)
+
+
+CHIP = """
+name = "small"
+clock_mhz = 100
+[[level]]
+name = "dram"
+energy_pj = { read = 100.0, fill = 100.0, update = 100.0 }
+[[level.port]]
+words_per_cycle = 4
+[[level]]
+name = "buffer"
+capacity_words = 4096
+energy_pj = { read = 1.0, fill = 1.0, update = 1.0 }
+[[level]]
+name = "array"
+mesh = [4, 2]
+[compute]
+energy_pj = 0.2
+"""
+
+
+def test_a_design_is_written_as_accelforge_reads_it(tmp_path: Path) -> None:
+    chip = tmp_path / "chip.toml"
+    chip.write_text(CHIP)
+    peer = accelforge.AccelForge()
+    text = accelforge.architecture_text(peer.hardware(chip).architecture)
+    assert "spatial: [{name: array0, fanout: 4}, {name: array1, fanout: 2}]" in text
+    assert "size: 32768" in text  # bits
+    assert "{name: read, energy: 1e-10, throughput: 400000000.0, bits_per_action: 8}" in text
+    for change, said in (
+        ("update = 1.0", "update = 2.0"),
+        ("words_per_cycle = 4", 'words_per_cycle = 4\nactions = ["read"]'),
+        ("capacity_words = 4096", "capacity_words = 4096\nbank_words = 64"),
+    ):  # fmt: skip
+        chip.write_text(CHIP.replace(change, said))
+        with pytest.raises(SilicastError) as caught:
+            peer.hardware(chip)
+        assert caught.value.field == "chip"
+    chip.write_text(CHIP)
+    if not peer.is_installed():
+        with pytest.raises(SilicastError, match="pip install accelforge"):
+            beside("accelforge", chip, "matmul", ("m=4", "n=4", "k=4"))

@@ -6,7 +6,7 @@ through main memory.
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +27,17 @@ from silicast.accelerator.kernels.mapped import (
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
 from silicast.kernels.attention_work import (
     Sequences,
     column,
     element_bytes,
     live_keys,
     live_scores,
-    useful,
     windows,
 )
-from silicast.kernels.implementation import Analysis, register
+from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
 from silicast.kernels.physics import load_physics
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
 BLOCK_ROWS, BLOCK_KEYS = 64.0, 256.0
 """Queries and keys of a block of scores, where there are so many."""
@@ -93,16 +90,6 @@ class NestAttention(MappedKernel):
             written=tokens * heads * width * q_size, vector_s=vector_s, vector_joules=joules,
         )  # fmt: skip
 
-    @final
-    def flops(self, op: Op) -> int:
-        """Exact useful FLOPs: live scores only."""
-        return useful(op, decode=self.decode)[0]
-
-    @final
-    def compulsory_bytes(self, op: Op) -> int:
-        """Exact bytes moved once."""
-        return useful(op, decode=self.decode)[1]
-
 
 def _both_products(
     device: Device, fmt: Format, pairs: F64, rows: F64, keys: F64, width: F64
@@ -149,7 +136,8 @@ class NestAttentionPrefill(NestAttention):
 
     family: ClassVar[str] = "attention_prefill"
     decode: ClassVar[bool] = False
-    dims = AttentionPrefill.dims
+    original = cast("Implementation", implementation_for("attention_prefill", "simt"))
+    dims = original.dims
 
 
 @register
@@ -159,4 +147,5 @@ class NestAttentionDecode(NestAttention):
 
     family: ClassVar[str] = "attention_decode"
     decode: ClassVar[bool] = True
-    dims = AttentionDecode.dims
+    original = cast("Implementation", implementation_for("attention_decode", "simt"))
+    dims = original.dims

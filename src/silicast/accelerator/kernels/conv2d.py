@@ -25,7 +25,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.conv2d import Conv2d
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.kernels.implementation import Analysis, implementation_for, register
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
 _ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
 
@@ -37,6 +37,7 @@ class NestConv2d(MappedKernel):
 
     family: ClassVar[str] = "conv2d"
     group: ClassVar[str] = GROUP
+    original = _ON_GPUS
     dims = _ON_GPUS.dims
     dtypes = _ON_GPUS.dtypes
     lessening = _ON_GPUS.lessening
@@ -58,14 +59,6 @@ class NestConv2d(MappedKernel):
             device, variant, load, flops=2.0 * shape.macs, read=read,
             written=shape.elements_out * sizes[2],
         )  # fmt: skip
-
-    def flops(self, op: Op) -> int:
-        """Of the direct sum."""
-        return _ON_GPUS.flops(op)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Images, filters and results once each."""
-        return _ON_GPUS.compulsory_bytes(op)
 
 
 def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:

@@ -24,7 +24,7 @@ from silicast.kernels.implementation import Analysis, implementation_for, regist
 from silicast.kernels.moe import Moe, distribution_of
 from silicast.kernels.moe_recipes import is_gated
 from silicast.kernels.routing import Loads, busiest_loads
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
 _ON_GPUS = cast("Moe", implementation_for("moe", "simt"))
 
@@ -36,6 +36,7 @@ class NestMoe(MappedKernel):
 
     family: ClassVar[str] = "moe"
     group: ClassVar[str] = GROUP
+    original = _ON_GPUS
     dims = _ON_GPUS.dims
     dtypes = _ON_GPUS.dtypes
 
@@ -74,14 +75,6 @@ class NestMoe(MappedKernel):
             read=hit * widths * (recipe.weight_bits / 8.0) + rows, written=rows,
             vector_s=vector_s, vector_joules=joules,
         )  # fmt: skip
-
-    def flops(self, op: Op) -> int:
-        """Of the busiest rank, evenly routed."""
-        return _ON_GPUS.flops(op)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Weights of the experts that are hit, tokens in and out."""
-        return _ON_GPUS.compulsory_bytes(op)
 
 
 def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:

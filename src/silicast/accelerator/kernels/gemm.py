@@ -18,7 +18,7 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.op import OpBatch
 
 _ON_GPUS = cast("Implementation", implementation_for("gemm", "simt"))
 
@@ -30,6 +30,7 @@ class NestGemm(MappedKernel):
 
     family: ClassVar[str] = "gemm"
     group: ClassVar[str] = GROUP
+    original = _ON_GPUS
     dims = _ON_GPUS.dims
     takes_numbers: ClassVar[bool] = True
 
@@ -52,11 +53,3 @@ class NestGemm(MappedKernel):
             written=m * n * b * (BITS[recipe.output] / 8.0), vector_s=vector_s,
             vector_joules=joules,
         )  # fmt: skip
-
-    def flops(self, op: Op) -> int:
-        """2 m n k per product."""
-        return _ON_GPUS.flops(op)
-
-    def compulsory_bytes(self, op: Op) -> int:
-        """Both operands read once, the result written once."""
-        return _ON_GPUS.compulsory_bytes(op)

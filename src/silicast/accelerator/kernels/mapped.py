@@ -19,9 +19,10 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
-from silicast.kernels.roofline import RooflineKernel, on_chip
+from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Variant
 
 PICO = 1e-12
@@ -214,8 +215,8 @@ def mapper_log_sd(device: Device, fmt: Format) -> float:
     return max(-math.log(1.0 - most) / math.sqrt(12.0), c["least_mapper_log_sd"])
 
 
-class MappedKernel(RooflineKernel):
-    """A family that is mapped onto designs."""
+class MappedKernel(Fallback):
+    """A family that is mapped onto designs; what it computes and moves once is as on GPUs."""
 
     execution_model: ClassVar[str] = "loop_nest"
     group: ClassVar[str] = GROUP
@@ -283,6 +284,8 @@ def warnings_of(chip: Chip) -> tuple[str, ...]:
         said.append(f"{chip.missing_energy} has no energy in the file: energy is not answered")
     if chip.content.vector is None:
         said.append("the file has no [vector]: the multipliers do what is no product")
+    if chip.design.architecture.knows_zeros:
+        said.append("zeros that the design leaves out are counted as if they were there")
     return tuple(said)
 
 

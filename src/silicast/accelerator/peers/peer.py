@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 from silicast.accelerator.cost import Objective
 from silicast.accelerator.einsum import Einsum
-from silicast.accelerator.foreign.reader import read_hardware
+from silicast.accelerator.foreign.reader import Hardware, read_hardware
 from silicast.accelerator.mapper import EFFORT, Mapped
 from silicast.accelerator.task import Task, einsum_of, mapped, objective_of
 from silicast.core.errors import SilicastError, unknown_name
@@ -45,6 +45,14 @@ class Peer(ABC):
     @abstractmethod
     def is_installed(self) -> bool:
         """Whether it can be called."""
+
+    def hardware(self, chip: Path) -> Hardware:
+        """The chip of one of the tool's own files, as we read it.
+
+        Raises:
+            SilicastError: it cannot be read, or says what has no meaning here.
+        """
+        return read_hardware(chip, self.name)
 
     @abstractmethod
     def answer(self, chip: Path, einsum: Einsum, objective: Objective) -> PeerAnswer:
@@ -87,7 +95,7 @@ def beside(
     if engine not in known:
         raise unknown_name(f"unknown engine {engine!r}", "engine", f"one of {', '.join(known)}")
     goal = objective_of(objective)
-    found = read_hardware(chip, engine)
+    found = known[engine].hardware(chip)
     einsum = einsum_of(op, sizes)
     if not known[engine].is_installed():
         raise SilicastError(

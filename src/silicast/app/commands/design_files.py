@@ -111,10 +111,11 @@ def compare(
     """Ask another tool that is installed for the same layer, and show ours beside its answer.
 
     Args:
-        chip: a chip of the tool's own: an accelerator of ZigZag (.yaml), or Timeloop's folder.
+        chip: a chip of the tool's own: an accelerator of ZigZag (.yaml), or Timeloop's folder; of
+            AccelForge, one of our architecture files.
         op: conv2d or matmul.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
-        engine: zigzag or timeloop, which must be installed.
+        engine: zigzag, timeloop or accelforge, which must be installed.
         objective: what is made small: energy, latency or edp.
         effort: partial mappings that ours tries.
         json: print JSON instead of a table.

@@ -119,6 +119,12 @@ def swept_problems(data: Path) -> list[Swept]:
     ]  # fmt: skip
 
 
+def default_times(data: Path, device: str) -> list[tuple[tuple[int, ...], float]]:
+    """Sizes and seconds of the default of every problem of its campaign on a device."""
+    rows = _rows(data / DEFAULTS, _TIMED)
+    return sorted((_key(row)[1:], row["latency_us"] * 1e-6) for row in rows if row["gpu"] == device)
+
+
 _TIMED = ("gpu", *SIZES, "latency_us")
 _GAIN = "best_vs_sglang_heuristic_pct"
 

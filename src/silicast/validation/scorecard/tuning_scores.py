@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -14,7 +15,14 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
 from silicast.kernels.tile_times import Steps, steps_of, tile_constants
-from silicast.learning.configuration_ranking import Ranked, Ranker, configured_s, rank_steps
+from silicast.learning.configuration_ranking import (
+    Ranked,
+    Ranker,
+    configured_s,
+    rank_steps,
+    shipped_ranker,
+)
+from silicast.learning.tuning_gain import GainBelief, gain_belief, shared_error
 from silicast.validation.scorecard import tuning_held_out
 from silicast.validation.scorecard.tuning_rows import Swept, sglang_rule
 
@@ -32,6 +40,7 @@ class Choice:
         problem: which; order: places in the grid, best first.
         chosen_s, p05_s, p95_s: time of the first one.
         rule_s: predicted time of SGLang's rule.
+        log_sd: of the first one's time; regime: what it is alike in with others.
     """
 
     problem: Swept
@@ -40,6 +49,8 @@ class Choice:
     p05_s: float
     p95_s: float
     rule_s: float
+    log_sd: float
+    regime: tuple[str, bool]
 
     def hits(self, count: int) -> bool:
         """Whether one of the first ``count`` comes within 1 % of the best."""
@@ -70,7 +81,9 @@ def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: s
     found: Ranked = rank_steps(one.product, steps, configurations, constants, ranker)
     low, high = found.interval()
     rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), found, ranker, constants)
-    return Choice(one, places[found.order], found.estimate_s, low, high, rule)
+    return Choice(
+        one, places[found.order], found.estimate_s, low, high, rule, found.log_sd, found.regime
+    )
 
 
 @lru_cache(maxsize=64)
@@ -82,23 +95,90 @@ def _steps(device: str, split: str) -> Steps:
     return steps_of(grid_tiles(SWEEP).take(legal(SWEEP, board, recipe)), board, recipe, constants)
 
 
-def errors_of_times(problems: Sequence[Swept]) -> tuple[float, float, float]:
-    """Log sd of the time of the best configuration, with layers and with devices held out; and the
-    share of the latter error that SGLang's rule has on the same problem.
+def errors_of_times(problems: Sequence[Swept]) -> dict[str, float]:
+    """Fields of a ranker's card: log sd of the time of the best configuration, with layers and with
+    devices held out; the share of the latter error that SGLang's rule has on the same problem; what
+    kernels alike do not share of it; and what defaults usually lose.
 
     Robust: the 90 % quantile of the size of the error over that of a normal one; the share is the
     one that leaves the least error.
     """
-    found = []
-    for split in SPLITS:
+    found: dict[str, float] = {}
+    for split, name in zip(SPLITS, ("log_sd", "device_log_sd"), strict=True):
         own = choices(problems, split)
         log = np.log([x.chosen_s / x.problem.best_s for x in own])
-        found.append(float(np.quantile(np.abs(log), 0.9)) / 1.6449)
+        found[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
+    found["group_sd"] = group_sd(own)
+    found["usual_gain"] = usual_gain([x for x in own if x.problem.default_s is not None])
     own = [x for x in own if x.problem.heuristic_s is not None]
     best = np.log([x.chosen_s / x.problem.best_s for x in own])
     rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in own])
-    share = float((best * rule).sum() / (rule * rule).sum())
-    return found[0], found[1], share
+    found["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def default_gains(found: Sequence[Choice], split: str) -> list[GainBelief]:
+    """Gains over defaults whose time is measured, each diagnosed on its own.
+
+    What defaults usually lose is taken from problems that are not held out with a kernel.
+    """
+    usual = _without(found, split, usual_gain)
+    return [
+        gain_belief(_log_gain(one), one.log_sd, usual[_part(one, split)]) for one in found
+    ]  # fmt: skip
+
+
+def grouped_gains(found: Sequence[Choice]) -> list[GainBelief]:
+    """The same with a device held out, all its kernels diagnosed as one file."""
+    usual = _without(found, "device", usual_gain)
+    own = _without(found, "device", group_sd)
+    shared_sd = shipped_ranker().card.device_log_sd
+    beliefs: dict[int, GainBelief] = {}
+    for places in _alike(found):
+        device = found[places[0]].problem.device
+        logs = [_log_gain(found[place]) for place in places]
+        error, sd = shared_error(logs, shared_sd, own[device], usual[device])
+        for place, log in zip(places, logs, strict=True):
+            beliefs[place] = gain_belief(log + error, math.hypot(own[device], sd), usual[device])
+    return [beliefs[place] for place in range(len(found))]
+
+
+def usual_gain(found: Sequence[Choice]) -> float:
+    """Mean log of default over best time, none below zero."""
+    logs = [math.log((one.problem.default_s or np.nan) / one.problem.best_s) for one in found]
+    return float(np.mean(np.maximum(logs, 0.0)))
+
+
+def group_sd(found: Sequence[Choice]) -> float:
+    """Of the error of best times on devices held out, what kernels alike do not share; robust."""
+    log = np.log([one.chosen_s / one.problem.best_s for one in found])
+    own = np.concatenate([log[places] - np.median(log[places]) for places in _alike(found)])
+    return float(np.quantile(np.abs(own), 0.9)) / 1.6449
+
+
+def _alike(found: Sequence[Choice]) -> Iterator[list[int]]:
+    """Places of kernels alike on the same device."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(found):
+        groups.setdefault((one.problem.device, one.regime), []).append(place)
+    yield from groups.values()
+
+
+def _part(one: Choice, split: str) -> object:
+    """What a problem is held out with."""
+    return one.problem.device if split == "device" else one.problem.fold
+
+
+def _without(
+    found: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
+) -> Mapping[object, float]:
+    """A figure of all problems that are not held out with each part."""
+    parts = {_part(one, split) for one in found}
+    return {part: of([one for one in found if _part(one, split) != part]) for part in parts}
+
+
+def _log_gain(one: Choice) -> float:
+    return math.log((one.problem.default_s or np.nan) / one.chosen_s)
 
 
 def rank_correlation(a: F64, b: F64) -> float:

@@ -252,3 +252,26 @@ def test_a_graph_of_ours_is_layers(tmp_path: Path) -> None:
     found = workload_of(path, {})
     assert [layer.einsum.points for layer in found.layers] == [64 * 6 * 4 * 9]
     assert sum(found.left.values()) == 1
+
+
+OP_GRAPH = """{"format": 1, "name": "mlp", "symbols": {"batch": 4}, "nodes": [
+  {"name": "up", "op": "gemm", "dims": {"m": "batch", "n": 8, "k": 4}},
+  {"name": "act", "op": "elementwise", "flags": {"gelu": true}, "inputs": ["up"],
+   "dims": {"elements": {"symbol": "batch", "factor": 8}, "inputs": 1}},
+  {"name": "down", "op": "gemm", "dims": {"m": "batch", "n": 4, "k": 8}, "inputs": ["act"]},
+  {"name": "next", "op": "gemm", "dims": {"m": "batch", "n": 4, "k": 4}, "inputs": ["down"]},
+  {"name": "add", "op": "elementwise", "flags": {"add": true}, "inputs": ["next", "down"],
+   "dims": {"elements": {"symbol": "batch", "factor": 4}, "inputs": 2}}]}"""
+
+
+def test_neighbours_of_an_op_graph_run_tile_by_tile(tmp_path: Path) -> None:
+    """What others need too - here an addition - does not stay on the chip."""
+    path = written(tmp_path, "mlp.json", OP_GRAPH)
+    workload = workload_of(path, {})
+    assert [feed.names for feed in workload.feeds] == [("up", "down")]
+    plain = mapped_layers("systolic-128", workload)
+    found = mapped_layers("systolic-128", workload, fuse=True)
+    assert [each.feed.names for each in found.fused] == [("up", "down")]
+    saved = found.fused[0].saved_pj
+    assert saved > 0
+    assert found.energy_pj == pytest.approx(plain.energy_pj - saved)

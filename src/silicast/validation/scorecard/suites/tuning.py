@@ -1,5 +1,5 @@
 """Configurations of fused experts: the first choice, the first ten, tuned times and gains, on
-sweeps that the ranker did not see.
+sweeps that the ranker did not see; and which tiles tuners chose, on files that were not fitted.
 
 Choices are scored as hits: the truth is 1; a first choice (or one of ten) within 1 % of the best is
 1, any other is no answer, so that the mean APE is the share of misses.
@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
 from silicast.kernels.candidates import SWEEP, grid, legal
+from silicast.learning.tuner_choice import SIDES, tuner_chances
+from silicast.learning.tuning_gain import GainBelief
 from silicast.validation.scorecard.rows import Labels, subsample
 from silicast.validation.scorecard.suite import Scored, Suite
+from silicast.validation.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 from silicast.validation.scorecard.tuning_rows import (
     DEFAULTS,
     HEURISTIC,
@@ -26,7 +29,13 @@ from silicast.validation.scorecard.tuning_rows import (
     sglang_rule,
     swept_problems,
 )
-from silicast.validation.scorecard.tuning_scores import TEN, Choice, choices
+from silicast.validation.scorecard.tuning_scores import (
+    TEN,
+    Choice,
+    choices,
+    default_gains,
+    grouped_gains,
+)
 
 US = 1e6
 SPLIT_NAMES = {"layers": "layers", "device": "device"}
@@ -41,6 +50,36 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
         yield from (_hits(found, problems, split, count) for count in (1, TEN))
         yield _times(found, split)
         yield from _gains(found, split)
+    for kind in TABLES:
+        yield from _tuned_files(data, kind, limit)
+
+
+def _tuned_files(data: Path, kind: str, limit: int | None) -> Iterator[Scored]:
+    """Sides of tiles of files that were not fitted: what the tuner's model finds likeliest."""
+    every = file_entries(data, kind)
+    unseen = [one for one in every if one.unseen]
+    some = [unseen[place] for place in subsample(len(unseen), limit).tolist()]
+    groups = {
+        "device": np.array([one.device for one in some]),
+        "regime": np.array([one.dtype for one in some]),
+    }
+    likely = [_likely_tile(one) for one in some]
+    for place, side in enumerate(SIDES):
+        fitted = [one.tile[place] for one in every if not one.unseen]
+        common = max(set(fitted), key=fitted.count)
+        hit = _answered(
+            [float(x[place] == one.tile[place]) for x, one in zip(likely, some, strict=True)]
+        )
+        usual = _answered([float(one.tile[place] == common) for one in some])
+        yield Scored(
+            f"tuner_{kind}_block_{side}", np.ones(len(some)), hit, hit, hit,
+            baselines={"the commonest": usual}, groups=groups,
+        )  # fmt: skip
+
+
+def _likely_tile(one: FileEntry) -> tuple[int, ...]:
+    found = tuner_chances([one.tuned], one.hardware, one.dtype, one.engine)
+    return tuple(int(found.size(side)[0]) for side in SIDES)
 
 
 def _groups(found: Sequence[Choice]) -> Mapping[str, Labels]:
@@ -69,7 +108,7 @@ def _hits(found: Sequence[Choice], every: Sequence[Swept], split: str, count: in
     )  # fmt: skip
 
 
-def _answered(shares: Sequence[float]) -> F64:
+def _answered(shares: Sequence[float] | F64) -> F64:
     """Shares of hits; none at all is no answer."""
     found = np.array(shares)
     return np.where(found > 0.0, found, np.nan)
@@ -112,24 +151,35 @@ def _times(found: Sequence[Choice], split: str) -> Scored:
 
 
 def _gains(found: Sequence[Choice], split: str) -> Iterator[Scored]:
-    """Factors of default over best time, where the default's measured time is given; and of the
-    engine's rule, before anything is measured.
+    """Factors of default over best time, where the default's measured time is given, each alone and
+    all of a device as one file; and of the engine's rule, before anything is measured.
     """
     timed = [one for one in found if one.problem.default_s is not None]
-    default = _column(timed, lambda x: x.problem.default_s or np.nan)
-    yield _gain(f"gain_over_default_{split}", timed, default, default)
+    yield _believed(f"gain_over_default_{split}", timed, default_gains(timed, split))
+    if split == "device":
+        yield _believed(f"gain_over_default_{split}_as_a_file", timed, grouped_gains(timed))
     ruled = [one for one in found if one.problem.heuristic_s is not None]
+    said = _column(ruled, lambda x: x.rule_s)
+    measured = _column(ruled, lambda x: x.problem.heuristic_s or np.nan)
     yield _gain(
-        f"gain_over_rule_{split}", ruled, _column(ruled, lambda x: x.problem.heuristic_s or np.nan),
-        _column(ruled, lambda x: x.rule_s),
+        f"gain_over_rule_{split}", ruled, measured, said / _column(ruled, lambda x: x.chosen_s),
+        said / _column(ruled, lambda x: x.p95_s), said / _column(ruled, lambda x: x.p05_s),
     )  # fmt: skip
 
 
-def _gain(metric: str, found: Sequence[Choice], measured: F64, believed: F64) -> Scored:
+def _believed(metric: str, timed: Sequence[Choice], beliefs: Sequence[GainBelief]) -> Scored:
+    """Gains over a measured default, as `silicast diagnose` believes them."""
+    middle = np.exp([one.middle for one in beliefs])
+    low, high = np.exp([one.ends for one in beliefs]).T
+    measured = _column(timed, lambda x: max(x.problem.default_s or np.nan, x.problem.best_s))
+    return _gain(metric, timed, measured, middle, low, high)
+
+
+def _gain(
+    metric: str, found: Sequence[Choice], measured: F64, middle: F64, low: F64, high: F64
+) -> Scored:
     return Scored(
-        metric, measured / _column(found, lambda x: x.problem.best_s),
-        believed / _column(found, lambda x: x.chosen_s),
-        believed / _column(found, lambda x: x.p95_s), believed / _column(found, lambda x: x.p05_s),
+        metric, measured / _column(found, lambda x: x.problem.best_s), middle, low, high,
         baselines={"no gain": np.ones(len(found))}, groups=_groups(found),
     )  # fmt: skip
 
@@ -138,4 +188,5 @@ def _column(found: Sequence[Choice], of: Callable[[Choice], float]) -> NDArray[n
     return np.array([of(one) for one in found])
 
 
-SUITES = (Suite("tuning", (SWEEPS, DEFAULTS, HEURISTIC), _score, both_tiers=False),)
+READS = (SWEEPS, DEFAULTS, HEURISTIC, *TABLES.values())
+SUITES = (Suite("tuning", READS, _score, both_tiers=False),)

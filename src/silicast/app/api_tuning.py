@@ -1,0 +1,99 @@
+"""From Python: what ``silicast diagnose`` and ``silicast tune`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from silicast.scenario.diagnosis import Diagnosis
+    from silicast.scenario.tuning import TuningPlan
+
+
+def diagnose(
+    op: str, /, *, device: str, measured_us: float | Sequence[float], **fields: Any
+) -> Diagnosis:
+    """One reason for a slow kernel, and a faster configuration.
+
+    Args:
+        op: ``"moe"`` with ``part="w13"`` or ``"w2"``, or ``"gemm"``.
+        device: catalog name, or path to a device file.
+        measured_us: what was measured, or its repeats.
+        fields: the kernel's dimensions and properties; ``configuration``, a dictionary, is what
+            ran.
+
+    Raises:
+        SilicastError: no such kernel or device, a measurement that beats its bound, or a
+            configuration that the device cannot run.
+
+    >>> import silicast
+    >>> found = silicast.diagnose("gemm", m=64, n=4096, k=4096, device="H20", measured_us=90.0)
+    >>> found.bound_us < found.measured_us, found.faster.gain_pct > 5.0
+    (True, True)
+    """
+    from silicast.scenario.diagnosis import diagnose as diagnosed
+
+    values = [measured_us] if isinstance(measured_us, (int, float)) else list(measured_us)
+    return diagnosed({"op": op, **fields}, device, values)
+
+
+def tune(
+    kernel: str = "moe",
+    /,
+    *,
+    model: str | Mapping[str, Any],
+    device: str,
+    engine: str = "vllm",
+    dtype: str = "",
+    tp: int | Sequence[int] = 1,
+    ep: int = 1,
+    tokens: int | Sequence[int] = (),
+    existing: str | Path | None = None,
+    compiler: str = "",
+) -> TuningPlan:
+    """Tuned configurations of a model's experts, or of its plain products with scaled blocks.
+
+    Args:
+        kernel: ``"moe"`` or ``"gemm"``.
+        model: catalog name, path to a Hugging Face ``config.json``, or its content.
+        device: catalog name, or path to a device file.
+        engine: one that reads such files: ``"vllm"`` or ``"sglang"``.
+        dtype: format; left out, of experts the checkpoint's, of products ``"fp8_block"``.
+        tp: tensor-parallel degrees, one file each; ep: ranks that share the experts.
+        tokens: numbers of tokens; left out, those that tuners use.
+        existing: a file of the engine to judge beside the new entries.
+        compiler: version of Triton that the files are for.
+
+    Returns:
+        The files with their entries; ``plan.write(folder)`` writes them.
+
+    Raises:
+        SilicastError: see :func:`silicast.predict`; an engine, a format or a degree without such
+            files.
+
+    >>> import silicast
+    >>> plan = silicast.tune(model="qwen3-30b-a3b", device="H20", tokens=[1, 64])
+    >>> plan.files[0].name, [entry.tokens for entry in plan.files[0].entries]
+    ('E=128,N=768,device_name=NVIDIA_H20.json', [1, 64])
+    """
+    from silicast.core.errors import unknown_name
+    from silicast.scenario.resolve import find_any_device, find_any_model
+    from silicast.scenario.tuning import BLOCK_SCALED, tune_experts, tune_products
+
+    if kernel not in ("moe", "gemm"):
+        raise unknown_name(f"no tuned files of {kernel!r}", "kernel", "one of moe, gemm")
+    board = find_any_device(device, Path())
+    config = find_any_model(model if isinstance(model, str) else dict(model), Path())
+    degrees = [tp] if isinstance(tp, int) else list(tp)
+    counts = [tokens] if isinstance(tokens, int) else list(tokens)
+    known = None if existing is None else Path(existing)
+    if kernel == "gemm":
+        return tune_products(
+            config, board, engine, dtype=dtype or BLOCK_SCALED, tp=degrees, tokens=counts,
+            existing=known,
+        )  # fmt: skip
+    return tune_experts(
+        config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
+        compiler=compiler,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""What a faster configuration saves: a belief that no gain is below zero.
+
+The best configuration of a grid is never slower than what ran. A gain's log is believed to be
+exponential before a kernel is looked at, with the mean that defaults of swept devices had; what is
+seen of it, the log of measured over predicted best time, is off by a normal error. On a device that
+was not swept most of that error is shared by kernels alike: measured times that would beat the
+predicted best give it away (:func:`shared_error`).
+
+>>> gain_belief(0.2, 0.01, 0.1).middle > gain_belief(0.2, 0.1, 0.1).middle
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import final
+
+from silicast.core.prediction import Z90
+
+NORMAL = NormalDist()
+FARTHEST = 4.0
+"""Shared errors are looked for within so many of their standard deviations."""
+PLACES = 161
+SMALLEST = 1e-12
+STRANGERS, STRANGE = 0.1, 2.0
+"""Judged: the share of a group's kernels that are not like the others, such as those whose operands
+a large cache kept, and the range of logs that they may be off by."""
+NONE = math.log(1.01)
+"""Measurements of one kernel differ by as much."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GainBelief:
+    """A normal belief of a gain's log, cut off below zero.
+
+    Attributes:
+        mean, sd: of the normal before it is cut.
+        seen: the log of measured over predicted best time alone.
+    """
+
+    mean: float
+    sd: float
+    seen: float
+
+    @property
+    def _below(self) -> float:
+        return NORMAL.cdf(-self.mean / self.sd)
+
+    def quantile(self, share: float) -> float:
+        """The log that a share of the belief lies below.
+
+        >>> GainBelief(-5.0, 0.1, 0.0).quantile(0.5) >= 0.0
+        True
+        """
+        above = (1.0 - self._below) * (1.0 - share)
+        if above < SMALLEST:  # far below zero: exponential there
+            rate = -self.mean / (self.sd * self.sd)
+            return max(-math.log1p(-share) / rate, 0.0)
+        return max(self.mean - self.sd * NORMAL.inv_cdf(above), 0.0)
+
+    @property
+    def middle(self) -> float:
+        """The median log."""
+        return self.quantile(0.5)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The 90 % interval of the log: from no gain at all where less than :data:`NONE` is likely
+        enough, to what the measured time allows without any belief beforehand: a few gains are far
+        above the usual ones.
+        """
+        low = self.quantile(0.05)
+        high = max(self.quantile(0.95), self.seen + Z90 * self.sd)
+        return (low if low >= NONE else 0.0), high
+
+    def chance(self, log: float) -> float:
+        """That the gain's log exceeds one that is not negative.
+
+        >>> round(GainBelief(0.1, 0.05, 0.1).chance(0.0), 6)
+        1.0
+        """
+        above = NORMAL.cdf((self.mean - log) / self.sd)
+        total = 1.0 - self._below
+        if total < SMALLEST:
+            return math.exp(self.mean / (self.sd * self.sd) * log)
+        return min(above / total, 1.0)
+
+
+def gain_belief(log: float, sd: float, usual: float) -> GainBelief:
+    """What is believed of a gain.
+
+    Args:
+        log: of measured over predicted best time; sd: of the error of that.
+        usual: mean log of gains before anything is measured.
+    """
+    return GainBelief(log - sd * sd / usual, sd, log)
+
+
+def shared_error(
+    logs: Sequence[float], shared_sd: float, own_sd: float, usual: float
+) -> tuple[float, float]:
+    """What predicted best times of a group of kernels are all off by: mean and sd of its log, above
+    zero where predictions are too slow.
+
+    Args:
+        logs: of measured over predicted best times.
+        shared_sd: of the shared error beforehand; own_sd: of each kernel's own.
+        usual: mean log of gains.
+
+    >>> error, _ = shared_error([-0.1, -0.09, 0.02, -0.1], 0.1, 0.03, 0.1)
+    >>> error > 0.08
+    True
+    >>> shared_error([], 0.1, 0.03, 0.1)[1] > 0.09
+    True
+    """
+    step = 2.0 * FARTHEST * shared_sd / (PLACES - 1)
+    places = [step * (place - PLACES // 2) for place in range(PLACES)]
+    scores = [
+        -0.5 * (error / shared_sd) ** 2 + sum(_log_density(x + error, own_sd, usual) for x in logs)
+        for error in places
+    ]
+    highest = max(scores)
+    weights = [math.exp(score - highest) for score in scores]
+    total = math.fsum(weights)
+    mean = math.fsum(w * x for w, x in zip(weights, places, strict=True)) / total
+    spread = math.fsum(w * (x - mean) ** 2 for w, x in zip(weights, places, strict=True)) / total
+    return mean, math.sqrt(spread)
+
+
+def _log_density(value: float, sd: float, usual: float) -> float:
+    """Of a sum of an exponential gain and a normal error; few kernels are off by anything."""
+    below = NORMAL.cdf(value / sd - sd / usual)
+    alike = math.exp(0.5 * (sd / usual) ** 2 - value / usual) * below / usual
+    return math.log((1.0 - STRANGERS) * alike + STRANGERS / STRANGE)

@@ -1,0 +1,56 @@
+"""What is believed of a gain: never below zero, and told apart from what a device is off by."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.learning.tuning_gain import gain_belief, shared_error
+
+LOGS = st.floats(-2.0, 2.0)
+SDS = st.floats(0.005, 0.4)
+USUAL = st.floats(0.03, 0.5)
+
+
+@given(LOGS, SDS, USUAL)
+def test_quantiles_are_in_order_and_agree_with_chances(log: float, sd: float, usual: float) -> None:
+    belief = gain_belief(log, sd, usual)
+    low, middle, high = (belief.quantile(share) for share in (0.05, 0.5, 0.95))
+    assert 0.0 <= low <= middle <= high
+    first, last = belief.ends
+    assert 0.0 <= first <= low
+    assert middle <= high <= last
+    assert belief.chance(middle) == pytest.approx(0.5, abs=0.02)
+    assert belief.chance(0.0) == pytest.approx(1.0, abs=1e-6)
+    assert 0.0 <= belief.chance(high) <= belief.chance(low) <= 1.0
+
+
+@given(st.floats(-0.5, 1.0), st.floats(0.001, 0.5), SDS, USUAL)
+def test_a_slower_measurement_gains_more(log: float, more: float, sd: float, usual: float) -> None:
+    first, second = (gain_belief(value, sd, usual) for value in (log, log + more))
+    assert first.middle <= second.middle + 1e-9
+    assert first.chance(0.05) <= second.chance(0.05) + 1e-9
+
+
+def test_a_sure_measurement_is_believed() -> None:
+    assert gain_belief(0.3, 0.001, 0.1).middle == pytest.approx(0.3, abs=1e-3)
+
+
+@pytest.mark.parametrize("error", [-0.2, 0.0, 0.15])
+def test_what_a_group_shares_is_found(error: float) -> None:
+    drawn = random.Random(1)
+    logs = [drawn.expovariate(1.0 / 0.12) - error + drawn.gauss(0.0, 0.03) for _ in range(60)]
+    mean, sd = shared_error(logs, 0.15, 0.03, 0.12)
+    assert mean == pytest.approx(error, abs=0.03)
+    assert 0.0 < sd < 0.03
+
+
+def test_few_kernels_tell_little() -> None:
+    one, many = (shared_error([-0.1] * count, 0.1, 0.05, 0.1) for count in (1, 40))
+    assert one[1] > many[1]
+    assert 0.0 < one[0] < many[0]
+    assert not math.isnan(shared_error([-9.0], 0.1, 0.01, 0.1)[0])

@@ -1,0 +1,94 @@
+"""Tasks diagnose and tune answer as their commands do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+from silicast.scenario.diagnosis import diagnose
+
+KERNEL = {
+    "op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048, "intermediate": 768,
+    "part": "w13",
+}  # fmt: skip
+
+
+def diagnosed(device: str, measured_us: Any, **more: Any) -> silicast.Predicted:
+    work = {"kernel": KERNEL, "measured_us": measured_us, **more}
+    return silicast.predict(task="diagnose", device=device, workload=work)
+
+
+def test_a_diagnosis_is_that_of_the_command() -> None:
+    found, same = diagnosed("A40", [1900.0, 1901.0]), diagnose(KERNEL, "A40", [1900.0, 1901.0])
+    assert same.faster is not None
+    assert found["gain_pct"].estimate == same.faster.gain_pct
+    assert found["best_us"].p05 >= found.bound["best_us"]
+    assert sum(found.why["causes_us"].values()) == pytest.approx(1900.5)
+    assert found.why["ran"]["assumed"]
+    assert found.domain == "in"
+    python = silicast.diagnose("moe", device="A40", measured_us=[1900.0, 1901.0],
+                               **{n: x for n, x in KERNEL.items() if n != "op"})  # fmt: skip
+    assert python == same
+
+
+def test_kernels_beside_it_tell_what_a_device_is_off_by() -> None:
+    best = diagnosed("L40S", 2000.0)["best_us"].estimate
+    beside = [
+        {"kernel": {**KERNEL, "tokens": tokens}, "measured_us": 1.02 * silicast_best(tokens)}
+        for tokens in range(48, 80, 2)
+    ]
+    alone, told = diagnosed("L40S", 1.3 * best), diagnosed("L40S", 1.3 * best, beside=beside)
+    assert told["gain_pct"].p95 - told["gain_pct"].p05 < (
+        alone["gain_pct"].p95 - alone["gain_pct"].p05
+    )
+    assert any("kernels alike" in text for text in told.warnings)
+
+
+def silicast_best(tokens: int) -> float:
+    work = {"kernel": {**KERNEL, "tokens": tokens}, "measured_us": 1e5}
+    return silicast.predict(task="diagnose", device="L40S", workload=work)["best_us"].estimate
+
+
+def test_a_slow_kernel_gains_in_its_model() -> None:
+    work = {"kernel": KERNEL, "measured_us": 900.0}
+    found = silicast.predict(task="diagnose", device="H20", model="qwen3-30b-a3b", workload=work)
+    assert found.why["model"]["tpot_then_ms"] < found.why["model"]["tpot_ms"]
+
+
+@pytest.mark.parametrize("kernel", ["moe", "gemm"])
+def test_tuning_is_that_of_the_command(kernel: str) -> None:
+    found = silicast.predict(
+        task="tune", device="H200", model="DeepSeek-V3", engine="sglang", parallel={"tp": 8},
+        workload={"kernel": kernel, "tokens": [1, 256]},
+    )  # fmt: skip
+    plan = silicast.tune(
+        kernel, model="DeepSeek-V3", device="H200", engine="sglang", tp=8, tokens=[1, 256]
+    )
+    total = sum(one.entries[0].estimate_us for one in plan.files)
+    assert found["tokens_1_us"].estimate == pytest.approx(total)
+    assert [one["name"] for one in found.why["files"]] == [one.name for one in plan.files]
+    assert list(found.metrics) == ["tokens_1_us", "tokens_256_us"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"engine": "trtllm"}, "engine"), ({"model": "Llama-3.1-8B"}, "model"),
+        ({"parallel": {"ep": 3}}, "parallel.ep"),
+        ({"workload": {"kernel": "moe", "compiler": "new"}}, "compiler"),
+        ({"workload": {"kernel": "moe", "existing": "none.json"}}, ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_refused(changes: dict[str, Any], field: str) -> None:
+    tree = {"device": "H20", "model": "qwen3-30b-a3b", "workload": {"kernel": "moe"}}
+    with pytest.raises(SilicastError) as raised:
+        silicast.predict(task="tune", **{**tree, **changes})
+    assert raised.value.field == field
+
+
+def test_a_measurement_that_beats_its_bound_is_refused() -> None:
+    with pytest.raises(SilicastError, match="faster than its bound"):
+        diagnosed("H20", 10.0)
