@@ -2,6 +2,8 @@
 
     python -m benchmarks.design_models      writes benchmarks/results/design_models.json
 
+``--workloads serving --designs hbm-pim`` runs these cells only and leaves the file's others.
+
 ResNet-50 is an op graph of its convolutions and the passes between them, in any format that the
 design multiplies; Llama-3.1-8B runs a static batch, serves, and trains on eight devices.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -135,22 +137,32 @@ def cell(design: str, workload: str, folder: Path) -> dict[str, Any]:
     return {**found, "cpu_s": round(time.process_time() - start, 1)}
 
 
-def cells() -> Iterator[dict[str, Any]]:
+def cells(designs: Sequence[str], workloads: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every design with every workload."""
     with TemporaryDirectory() as folder:
-        for design in DESIGNS:
-            for workload in SCENARIOS:
+        for workload in workloads:
+            for design in designs:
                 yield cell(design, workload, Path(folder))
+
+
+def written(path: Path, found: dict[str, Any]) -> None:
+    """Puts a cell into the file, in the order of the table."""
+    held = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
+    by_place = {(each["design"], each["workload"]): each for each in [*held, found]}
+    places = [(design, workload) for design in DESIGNS for workload in SCENARIOS]
+    ordered = [by_place[place] for place in places if place in by_place]
+    path.write_text(json.dumps({"cells": ordered}, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Runs all and writes the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=OUT)
+    parser.add_argument("--designs", nargs="*", choices=DESIGNS, default=DESIGNS)
+    parser.add_argument("--workloads", nargs="*", choices=SCENARIOS, default=tuple(SCENARIOS))
     asked = parser.parse_args()
-    found = []
-    for each in cells():
-        found.append(each)
+    for each in cells(asked.designs, asked.workloads):
+        written(asked.output, each)
         if each["answered"]:
             said = f"{each['estimate']:.4g} ({each['p05']:.4g} to {each['p95']:.4g})"
             said = f"{each['metric']} {said}"
@@ -161,7 +173,6 @@ def main() -> None:
         print(
             f"{each['design']:14} {each['workload']:14} {said}  [{each['cpu_s']} CPU s]", flush=True
         )
-    asked.output.write_text(json.dumps({"cells": found}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ FARTHEST = 4.0
 """Shared errors are looked for within so many of their standard deviations."""
 PLACES = 161
 SMALLEST = 1e-12
+STRANGERS, STRANGE = 0.1, 2.0
+"""Judged: the share of a group's kernels that are not like the others, such as those whose operands
+a large cache kept, and the range of logs that they may be off by."""
 NONE = math.log(1.01)
 """Measurements of one kernel differ by as much."""
 
@@ -129,9 +132,7 @@ def shared_error(
 
 
 def _log_density(value: float, sd: float, usual: float) -> float:
-    """Of a sum of an exponential gain and a normal error, up to a constant."""
+    """Of a sum of an exponential gain and a normal error; few kernels are off by anything."""
     below = NORMAL.cdf(value / sd - sd / usual)
-    if below < 1e-300:
-        beyond = value / sd - sd / usual
-        return -value / usual - 0.5 * beyond * beyond - math.log(-beyond)
-    return -value / usual + math.log(below)
+    alike = math.exp(0.5 * (sd / usual) ** 2 - value / usual) * below / usual
+    return math.log((1.0 - STRANGERS) * alike + STRANGERS / STRANGE)

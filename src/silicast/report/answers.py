@@ -241,7 +241,13 @@ def explanation(
 
 
 def memory_line(why: Mapping[str, Any]) -> str:
-    """Whether it fits: what the fullest device holds against what it may hold."""
+    """Whether it fits: what the fullest device holds against what it may hold, and of inference
+    what all hold if they are as full.
+
+    >>> held = {"weights": 35.0, "kv_cache": 5.0, "usable": 76.4, "excess": 0.0}
+    >>> memory_line({"memory_gb": held, "deployment": {"devices": 4}})
+    'memory fits into 76.4 GB usable: weights 35.0, kv cache 5.00; 160 on 4 devices in all'
+    """
     memory = why.get("memory_gb")
     if not isinstance(memory, Mapping):
         return ""
@@ -252,7 +258,13 @@ def memory_line(why: Mapping[str, Any]) -> str:
     )
     excess = float(memory["excess"])
     fits = f"does not fit by {rounded(excess)} GB into" if excess > 0 else "fits into"
-    return f"memory {fits} {rounded(float(memory['usable']))} GB usable: {held}"
+    line = f"memory {fits} {rounded(float(memory['usable']))} GB usable: {held}"
+    setup = why.get("deployment")
+    devices = int(setup["devices"]) if isinstance(setup, Mapping) else 1
+    if devices == 1 or "kv_cache" not in memory:
+        return line
+    whole = sum(float(size) for name, size in memory.items() if name not in {"usable", "excess"})
+    return f"{line}; {rounded(devices * whole)} on {devices} devices in all"
 
 
 def room_line(why: Mapping[str, Any]) -> str:

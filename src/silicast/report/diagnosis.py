@@ -72,6 +72,8 @@ def rows_report(rows: Sequence[DiagnosedRow], said: Sequence[str]) -> Renderable
     notes = [Text(f"! {_name(row)}: {row.refused}", "yellow") for row in rows if row.refused]
     notes += [Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows
               if row.contradicts]  # fmt: skip
+    every = dict.fromkeys(text for row in rows if row.found for text in row.found.warnings)
+    notes += [Text(f"! {text}", "yellow") for text in every]
     return Group(listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in said))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from silicast.scenario.diagnosis import Diagnosis
 from silicast.scenario.tuning import TuningPlan
 
 DARK, LIGHT, MARK = "#1f4e79", "#9dbfdd", "#c0504d"
+
+TITLE_WIDTH = 90
+"""Letters of a title in one line."""
 
 
 def plot_tiles(found: Ranked, title: str, path: Path, near: F64 | None = None) -> None:
@@ -78,7 +82,7 @@ def plot_causes(found: Diagnosis, title: str, path: Path) -> None:
         )  # fmt: skip
     axes.set_xlim(0.0, found.measured_us * 1.1)
     axes.set_xlabel("us")
-    axes.set_title(title, fontsize=10, pad=14)
+    axes.set_title(fill(title, TITLE_WIDTH), fontsize=10, pad=14)
     _plain(axes)
     save_plot(figure, path)
 

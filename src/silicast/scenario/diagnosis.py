@@ -199,7 +199,9 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         ceiling_us=None if usual.ceiling_s is None else US * usual.ceiling_s,
         causes_us={name: US * value for name, value in causes.items()},
         faster=_faster(every, ran, belief, measured, usual.bound_s),
-        warnings=(*said, *usual.warnings, *_doubts(one.device, error)),
+        warnings=(
+            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured)
+        ),
     )  # fmt: skip
 
 
@@ -382,9 +384,20 @@ def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
         f"{', '.join(card.devices)}, and the interval is that of such devices"
     )
     if error is not None:
+        share = 100.0 * math.expm1(-error.log)
         yield (
             f"{error.kernels} kernels alike on {device.name} tell that best times are "
-            f"{100.0 * math.expm1(-error.log):+.0f} % of what is predicted, which is taken out"
+            f"{abs(share):.0f} % {'below' if share < 0.0 else 'above'} what is predicted, which is "
+            "taken out"
+        )
+
+
+def _quicker(usual: KernelTime, measured: float) -> Iterator[str]:
+    """Where the library's own choice is expected to be far quicker than what ran."""
+    if usual.p95_s < measured:
+        yield (
+            f"what a library usually runs takes {US * usual.estimate_s:.4g} us, at most "
+            f"{US * usual.p95_s:.4g}: did another kernel, format or library run?"
         )
 
 
