@@ -149,3 +149,7 @@ def test_a_file_of_another_search_is_refused(tmp_path: Path) -> None:
         search(bowls(), "best", 10)
     with pytest.raises(SilicastError, match="1 or more"):
         search(bowls(), "random", 0)
+    with pytest.raises(SilicastError, match="seed: expected 0 or more, found -1"):
+        search(bowls(), "random", 10, seed=-1)
+    with pytest.raises(SilicastError, match="resume: there is no file to go on with"):
+        search(bowls(), "random", 10, resume=True)

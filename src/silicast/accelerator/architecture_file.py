@@ -325,9 +325,7 @@ def _node(level: LevelTable) -> Node:
             level.hop_pj,
             level.waits,
         )
-    words = level.capacity_words
-    if level.capacity_kib is not None:
-        words = level.capacity_kib * 1024 * 8 / max(level.word_bits, 1)  # 0 is refused later
+    words = _capacity_words(level.capacity_words, level.capacity_kib, level.word_bits, level.name)
     energy = level.energy_pj
     return Memory(
         name=level.name, capacity_words=words, word_bits=level.word_bits,
@@ -347,8 +345,8 @@ def _node(level: LevelTable) -> Node:
             *(Elimination("skip", rule.target, rule.when_zero) for rule in level.skip),
             *(Elimination("gate", rule.target, rule.when_zero) for rule in level.gate),
         ),
-        metadata=_metadata(level.metadata), gated_pj=energy.gated, expand_pj=energy.expand,
-        compress_pj=energy.compress, recodes=level.recodes,
+        metadata=_metadata(level.metadata, f"{level.name}.metadata"), gated_pj=energy.gated,
+        expand_pj=energy.expand, compress_pj=energy.compress, recodes=level.recodes,
         bank_words=level.bank_words,
     )  # fmt: skip
 
@@ -363,12 +361,24 @@ def _format(level: str, tensor: str, ranks: str | tuple[str, ...]) -> TensorForm
     return TensorFormat(tensor, tuple(format_named(rank, field) for rank in ranks))
 
 
-def _metadata(table: MetadataTable | None) -> MetadataStore | None:
+def _capacity_words(
+    words: float | None, kib: float | None, word_bits: int, level: str
+) -> float | None:
+    """Of one instance, by the field that states it; None = neither does: it is never full."""
+    if kib is None:
+        return words
+    if words is not None:
+        raise SilicastError(
+            f"capacity_kib = {kib:g} beside capacity_words = {words:g}",
+            field=f"{level}.capacity_kib", hint="keep one of them",
+        )  # fmt: skip
+    return kib * 1024 * 8 / max(word_bits, 1)  # 0 is refused later
+
+
+def _metadata(table: MetadataTable | None, where: str) -> MetadataStore | None:
     if table is None:
         return None
-    words = table.capacity_words
-    if table.capacity_kib is not None:
-        words = table.capacity_kib * 1024 * 8 / table.word_bits
+    words = _capacity_words(table.capacity_words, table.capacity_kib, table.word_bits, where)
     return MetadataStore(
         table.word_bits, table.block_words, words, table.read_pj, table.fill_pj, table.update_pj
     )

@@ -47,12 +47,16 @@ def search(
         advance: is told how many designs were tried.
 
     Raises:
-        SilicastError: an unknown method, a file of another search, or one that is there and not
-            to be resumed.
+        SilicastError: an unknown method, numbers out of range, a file of another search, one that
+            is there and not to be resumed, or none that could be.
     """
     way = method_of(method)
     if evaluations < 1:
         raise SilicastError(f"expected 1 or more, found {evaluations}", field="evaluations")
+    if seed < 0:
+        raise SilicastError(f"expected 0 or more, found {seed}", field="seed")
+    if resume and file is None:
+        raise SilicastError("there is no file to go on with", field="resume", hint="name it: -o")
     state = _begun(problem, method, seed, file, resume=resume)
     saved = time.monotonic()
     codes, outcomes = list(state.history.codes), list(state.history.outcomes)

@@ -14,7 +14,8 @@ from silicast.accelerator.cost import cost
 from silicast.accelerator.einsum import conv2d, matmul
 from silicast.accelerator.mapper import best_mapping
 from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
-from silicast.accelerator.task import einsum_of, mapped, task_of
+from silicast.accelerator.task import einsum_of, mapped, task_of, task_on
+from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError
@@ -48,6 +49,10 @@ def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
         ({"level": [{"name": "a", "keeps": ["W"]}]}, "the first memory keeps every tensor"),
         ({"level": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),
         ({"level": [{"name": "a", "capacity_words": 0}]}, "a.capacity_words"),
+        (
+            {"level": [{"name": "a", "capacity_words": 3, "capacity_kib": 1}]},
+            "capacity_kib = 1 beside capacity_words = 3",
+        ),
         ({"level": [{"name": "a", "energy_pj": {"read": -1}}]}, "a.read_pj"),
         ({"level": [{"name": "a", "port": [{"words_per_cycle": 0}]}]}, "words_per_cycle"),
         ({"level": [{"name": "a"}, {"name": "f", "mesh": [0]}]}, r"f.mesh\[0\]"),
@@ -120,3 +125,27 @@ def test_contradictory_rules_are_named() -> None:
     wrong = build(table)
     with pytest.raises(SilicastError, match="multiply to 5, which does not divide 12"):
         best_mapping(conv2d(c=2, m=2, p=12, q=4, r=3, s=3), design.architecture, wrong.constraints)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("keeps", {"keeps": ["Output"]}),
+        ("may_bypass", {"may_bypass": ["Weight"]}),
+        ("port.tensors", {"port": [{"words_per_cycle": 1, "tensors": ["inputs"]}]}),
+    ],
+)
+def test_a_misspelt_tensor_of_a_level_is_named(field: str, wrong: dict[str, Any]) -> None:
+    levels = [*TABLE["level"][:2], {"name": "spad", **wrong}]
+    with pytest.raises(SilicastError, match=rf"spad.{field}: no tensor .*Weights, Inputs, Outputs"):
+        task_on(build({**TABLE, "level": levels}), matmul(m=2, n=2, k=2))
+
+
+def test_a_density_of_a_file_of_layers_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.csv"
+    file.write_text("any")
+    asked = ["design", "map", "eyeriss", str(file), "--density", "Weights=0.5"]
+    assert main(asked) == 2
+    assert "--density: is of one operation" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from silicast.app.commands.design_files import compare, import_, map_layers, map
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
 from silicast.app.flags import Effort, Json
+from silicast.core.errors import SilicastError
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
 Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
@@ -54,6 +55,12 @@ def map_(
     if is_workload(op):
         from silicast.accelerator.fusion_task import all_neighbours
 
+        if density:
+            raise SilicastError(
+                "is of one operation",
+                field="--density",
+                hint="of a file of layers, state [density] in the architecture file",
+            )
         return map_layers(
             chip, op, sizes, objective, effort, fuse=all_neighbours(fuse), json=json, plot=plot
         )
