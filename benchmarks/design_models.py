@@ -131,7 +131,7 @@ def cell(design: str, workload: str, folder: Path) -> dict[str, Any]:
             "p95": belief.p95, "warnings": list(answer.warnings),
         }  # fmt: skip
         found |= {
-            f"{name}_mj_or_j": value.estimate
+            name: value.estimate
             for name, value in answer.metrics.items() if name.startswith("energy")
         }  # fmt: skip
     return {**found, "cpu_s": round(time.process_time() - start, 1)}

@@ -3,7 +3,8 @@
     python -m benchmarks.speed_designs           writes benchmarks/results/speed_designs.json
 
 A product that was not asked for before, a row of a batch of 20,000 products of random sizes, and a
-static batch of Llama-3.1-8B, all on `tpu-v4-nest` compiled for that model.
+static batch of Llama-3.1-8B, all on `tpu-v4-nest` compiled for that model; and the same on a GPU in
+the same process, which shows how busy the machine was.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from silicast.scenario.run import reply_to
 from silicast.workload.op import Op, OpBatch, Variant
 
 OUTPUT = Path(__file__).parent / "results" / "speed_designs.json"
-DESIGN, MODEL = "tpu-v4-nest", "Llama-3.1-8B"
+DESIGN, BESIDE, MODEL = "tpu-v4-nest", "H100", "Llama-3.1-8B"
 ROWS = 20_000
 BUDGETS = {"alone_us": 150.0, "row_us": 1.0, "static_batch_ms": 5.0}
 
@@ -41,35 +42,40 @@ def cpu_s(work: Callable[[int], object], times: int = 5) -> float:
     return min(found[1:])
 
 
+def measured(name: str, batch: OpBatch) -> dict[str, float]:
+    """CPU time of each on a device."""
+    device = find_device(name)
+    model = implementation_for("gemm", device.execution_model)
+    assert model is not None
+
+    def alone(run: int) -> object:
+        return time_of(Op.make("gemm", batch.variant, m=17 + run, n=4096, k=4096), device)
+
+    def static(run: int) -> object:
+        work = {"batch": 8, "input_len": 500 + run, "output_len": 64}
+        return reply_to({"task": "inference", "device": name, "model": MODEL, "workload": work})
+
+    return {
+        "alone_us": round(cpu_s(alone, 50) * 1e6, 1),
+        "row_us": round(cpu_s(lambda _: model.times(batch, device)) / ROWS * 1e6, 2),
+        "static_batch_ms": round(cpu_s(static, 20) * 1e3, 2),
+    }
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "compiled.toml"
         count = compile_design(
             DESIGN, MODEL, path, batches=[1, 8, 64], input_len=1024, output_len=128
         )
-        device = find_device(str(path))
         variant, rng = Variant("bf16"), np.random.default_rng(0)
         batch = OpBatch("gemm", variant, {
             "m": rng.integers(1, 8192, ROWS), "n": rng.integers(1, 300, ROWS) * 64,
             "k": rng.integers(1, 300, ROWS) * 64,
         })  # fmt: skip
-        model = implementation_for("gemm", "loop_nest")
-        assert model is not None
-
-        def alone(run: int) -> object:
-            return time_of(Op.make("gemm", variant, m=17 + run, n=4096, k=4096), device)
-
-        def static(run: int) -> object:
-            work = {"batch": 8, "input_len": 500 + run, "output_len": 64}
-            return reply_to(
-                {"task": "inference", "device": str(path), "model": MODEL, "workload": work}
-            )
-
         found: dict[str, Any] = {
             "design": DESIGN, "mappings": count, "budgets": BUDGETS,
-            "alone_us": round(cpu_s(alone) * 1e6, 1),
-            "row_us": round(cpu_s(lambda _: model.times(batch, device), 2) / ROWS * 1e6, 2),
-            "static_batch_ms": round(cpu_s(static) * 1e3, 2),
+            **measured(str(path), batch), BESIDE: measured(BESIDE, batch),
         }  # fmt: skip
     print(found)
     write_atomically(OUTPUT, msgspec.json.format(msgspec.json.encode(found)) + b"\n")

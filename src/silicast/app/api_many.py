@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from silicast.app.api import Predicted, frame, predict
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.answer import Answer, Belief
 
 if TYPE_CHECKING:
@@ -179,7 +179,9 @@ class Table(Sequence[Row]):
 
     def __repr__(self) -> str:
         answered = sum(row.predicted is not None for row in self.rows)
-        return f"Table({len(self.rows)} rows, {answered} answered)"
+        missed = next((row for row in self.rows if row.predicted is None), None)
+        why = "" if missed is None else f"; {missed.label}: {missed.reason}"
+        return f"Table({len(self.rows)} rows, {answered} answered{why})"
 
     def to_dict(self) -> list[dict[str, Any]]:
         """A flat table a row: label, fields, each metric's three numbers, reason."""
@@ -242,29 +244,49 @@ def compare(
     output_len: int = 128,
     tp: int | None = None,
     pp: int | None = None,
+    users: int | None = None,
+    tokens_per_user: float | None = None,
+    price: Mapping[str, float] | str | None = None,
     **fields: Any,
 ) -> Table:
-    """One static batch on many devices, as ``silicast compare``: what fits first, the quickest on
-    top. Without degrees each device gets the smallest plan that fits.
+    """One workload on many devices, as ``silicast compare``: what fits first, the best on top.
+    Without degrees each device gets the smallest plan that fits.
 
     Args:
         device: names; or one text with commas between them.
+        users: who each wait for their answers and ask again, in place of one batch.
+        tokens_per_user: tokens a second that each of them sees on average; left out, 20.
+        price: USD for an hour of each device, or as the command takes it: ``"h100=2.3EUR"``, or
+            the name of a file of prices.
         fields: further fields of a scenario.
+
+    Raises:
+        SilicastError: no device, a price or users as the command would refuse them, or a field
+            that scenarios have not; what a device cannot answer stands in its row.
 
     >>> import silicast
     >>> found = silicast.compare(model="Llama-3.1-8B", device="h100, l4", output_len=4)
     >>> [row.label for row in found]
     ['h100', 'l4']
     """
+    from silicast.app.comparing import candidates, demand_of
     from silicast.report.comparison import in_order, sort_word
-    from silicast.scenario.comparison import compared
+    from silicast.scenario.schema import RawScenario
+    from silicast.scenario.strict import fields_of
 
+    for name in fields:
+        if name not in fields_of(RawScenario):
+            raise unknown_name(f"unknown argument {name!r}", name, "see help(silicast.compare)")
     names = device.split(",") if isinstance(device, str) else device
     names = [name.strip() for name in names if name.strip()]
     if not names:
         raise SilicastError("names no device", field="device", hint='for example ["a100", "h100"]')
     tree = {**_batch(model, names[0], batch, input_len, output_len, {}), **fields}
-    found = list(compared(tree, names, (_given(tp=tp, pp=pp),)))
+    if isinstance(price, Mapping):
+        price = ",".join(f"{name}={each}" for name, each in price.items())
+    demand = demand_of(users, tokens_per_user, batch)
+    prices = None if price is None else [price]
+    found = list(candidates(tree, names, [_given(tp=tp, pp=pp)], demand, prices, None))
     return Table(
         tuple(
             Row(
@@ -277,7 +299,8 @@ def compare(
 
 
 def sweep(*, task: str = "inference", **fields: Any) -> Table:
-    """Every combination of keyword lists, answered; what cannot be answered says why.
+    """Every combination of keyword lists, answered; what cannot be answered says why. A static
+    batch has the sizes of :func:`silicast.infer` where none are given.
 
     Args:
         fields: fields of a scenario, of its workload or of ``parallel``; a list is swept over, a
@@ -289,6 +312,8 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     >>> len(found), found[1].fields
     (4, {'device': 'h100', 'batch': 8})
     """
+    if task == "inference" and not any(name in fields for name in _WHOLE_BATCHES):
+        fields |= {name: size for name, size in _usual_sizes().items() if name not in fields}
     swept = {name: value for name, value in fields.items() if isinstance(value, list)}
     fixed = {name: value for name, value in fields.items() if name not in swept}
     rows = []
@@ -300,6 +325,19 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
         except SilicastError as error:
             rows.append(Row(label, changes, None, str(error)))
     return Table(tuple(rows))
+
+
+_WHOLE_BATCHES = ("workload", "input_lens")
+"""Fields that say all sizes of a static batch."""
+
+
+def _usual_sizes() -> dict[str, int]:
+    from silicast.app.flags import BatchFlags
+
+    usual = BatchFlags(model="")
+    return {
+        "batch": usual.batch, "input_len": usual.input_len, "output_len": usual.output_len
+    }  # fmt: skip
 
 
 def scenario(*, task: str, **fields: Any) -> dict[str, Any]:

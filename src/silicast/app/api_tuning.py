@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from silicast.core.errors import SilicastError, unknown_name
 
 if TYPE_CHECKING:
     from silicast.scenario.diagnosis import Diagnosis
@@ -34,7 +37,14 @@ def diagnose(
     """
     from silicast.scenario.diagnosis import diagnose as diagnosed
 
-    values = [measured_us] if isinstance(measured_us, (int, float)) else list(measured_us)
+    given = measured_us if isinstance(measured_us, Iterable) else [measured_us]
+    try:
+        values = [float(each) for each in given]
+    except (TypeError, ValueError):
+        raise SilicastError(
+            f"expected microseconds, found {measured_us!r:.40}", field="measured_us",
+            hint="for example 412.5, or [410.5, 412.0]",
+        ) from None  # fmt: skip
     return diagnosed({"op": op, **fields}, device, values)
 
 
@@ -60,10 +70,11 @@ def tune(
         device: catalog name, or path to a device file.
         engine: one that reads such files: ``"vllm"`` or ``"sglang"``.
         dtype: format; left out, of experts the checkpoint's, of products ``"fp8_block"``.
-        tp: tensor-parallel degrees, one file each; ep: ranks that share the experts.
+        tp: tensor-parallel degrees, one file each; ep: ranks that share the experts, of experts
+            alone.
         tokens: numbers of tokens; left out, those that tuners use.
         existing: a file of the engine to judge beside the new entries.
-        compiler: version of Triton that the files are for.
+        compiler: version of Triton that the files are for, of experts alone.
 
     Returns:
         The files with their entries; ``plan.write(folder)`` writes them.
@@ -77,7 +88,6 @@ def tune(
     >>> plan.files[0].name, [entry.tokens for entry in plan.files[0].entries]
     ('E=128,N=768,device_name=NVIDIA_H20.json', [1, 64])
     """
-    from silicast.core.errors import unknown_name
     from silicast.scenario.resolve import find_any_device, find_any_model
     from silicast.scenario.tuning import BLOCK_SCALED, tune_experts, tune_products
 
@@ -85,10 +95,12 @@ def tune(
         raise unknown_name(f"no tuned files of {kernel!r}", "kernel", "one of moe, gemm")
     board = find_any_device(device, Path())
     config = find_any_model(model if isinstance(model, str) else dict(model), Path())
-    degrees = [tp] if isinstance(tp, int) else list(tp)
-    counts = [tokens] if isinstance(tokens, int) else list(tokens)
+    degrees, counts = _whole(tp, "tp"), _whole(tokens, "tokens")
     known = None if existing is None else Path(existing)
     if kernel == "gemm":
+        for name, stated in (("ep", ep != 1), ("compiler", compiler != "")):
+            if stated:
+                raise SilicastError("is of experts alone", field=name, hint="leave it out")
         return tune_products(
             config, board, engine, dtype=dtype or BLOCK_SCALED, tp=degrees, tokens=counts,
             existing=known,
@@ -97,3 +109,14 @@ def tune(
         config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
         compiler=compiler,
     )  # fmt: skip
+
+
+def _whole(given: int | Sequence[int], field: str) -> list[int]:
+    """Whole numbers, those of NumPy too."""
+    many = given if isinstance(given, Iterable) else [given]
+    try:
+        return [index(each) for each in many]
+    except TypeError:
+        raise SilicastError(
+            f"expected whole numbers, found {given!r:.40}", field=field, hint="for example [1, 64]"
+        ) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from silicast.core.errors import SilicastError
 
@@ -15,6 +15,8 @@ Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)
 Strict = Annotated[bool, Parameter(name="--strict", negative="", show_default=False)]
 
 Calibrations = Annotated[list[Path] | None, Parameter(name="--calibration", negative="")]
+
+Effort = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
 LENGTHS = ("q_lens", "kv_lens")
 """Fields of a kernel that are lists, even of one."""

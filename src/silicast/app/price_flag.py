@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from silicast.app.console import warn
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 FLAG = "--price"
 PRICED = "price: a device is {}"
+_ALONE = re.compile(r"-?\d*\.?\d+[A-Za-z]{0,3}")
+"""A number, with a currency or without; what else has no ``=`` is a file, as ``2026.csv``."""
 
 
 def price_of(text: str | None, where: str | None, device: str) -> Price | None:
@@ -36,7 +39,7 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     from silicast.exploration.prices import price_list
     from silicast.hardware.catalog import find_device
 
-    alone = "=" not in text and "," not in text and text[:1] in "0123456789.-"
+    alone = _ALONE.fullmatch(text.strip())
     prices = price_list([f"{device}={text}" if alone else text], where, [device])
     found = prices.of(find_device(device).name)
     if found is None:

@@ -137,7 +137,8 @@ def _arrival(asked: ServeFlags, sweep: dict[str, Any] | None) -> dict[str, Any]:
             hint=f"give one of {', '.join(ways)}",
         )
     if asked.trace is not None and not asked.trace.is_file():
-        wrong = "is a folder, not a file" if asked.trace.is_dir() else "does not exist"
+        wrong = "is no plain file" if asked.trace.exists() else "does not exist"
+        wrong = "is a folder, not a file" if asked.trace.is_dir() else wrong
         raise SilicastError(wrong, kind="io", field="--trace", file=str(asked.trace))
     found = ways[given[0]]
     assert found is not None

@@ -59,7 +59,7 @@ class ChangedBase:
         """The architecture file of some level numbers, decoded.
 
         Raises:
-            SilicastError: a parameter sets what it has not.
+            SilicastError: a parameter sets a value that the file does not have.
         """
         settings = self._space.settings(levels)
         table = copy.deepcopy(self.table)

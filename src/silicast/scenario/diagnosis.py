@@ -198,7 +198,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         bound_by=usual.bound_by, configuration=ran, assumed=not stated,
         ceiling_us=None if usual.ceiling_s is None else US * usual.ceiling_s,
         causes_us={name: US * value for name, value in causes.items()},
-        faster=_faster(every, ran, belief, measured, usual.bound_s),
+        faster=_faster(every, one.configuration, belief, measured, usual.bound_s),
         warnings=(
             *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured)
         ),
@@ -355,9 +355,14 @@ def _alone(
 
 
 def _faster(
-    every: Sequence[Ranked], ran: Configuration, belief: GainBelief, measured: float, bound_s: float
-) -> Faster | None:
-    """The best configuration and its gain over the measured time."""
+    every: Sequence[Ranked], ran: Configuration | None, belief: GainBelief, measured: float,
+    bound_s: float,
+) -> Faster | None:  # fmt: skip
+    """The best configuration and its gain over the measured time.
+
+    Args:
+        ran: None = not known: then a slow time says that it was not the best one.
+    """
     best = every[0].grid[int(every[0].order[0])]
     if best == ran or belief.middle < NONE:  # as likely as not to be none
         return None

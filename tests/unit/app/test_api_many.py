@@ -149,3 +149,25 @@ def test_serving_and_training_take_the_words_of_the_commands() -> None:
     assert found["ttft_p50_ms"] <= found["ttft_p99_ms"]
     with pytest.raises(SilicastError):
         silicast.serve(model="Llama-3.1-8B", device="h100")
+
+
+def test_a_sweep_has_the_sizes_of_the_command_too() -> None:
+    found = silicast.sweep(model="Llama-3.1-8B", device=["h100"], batch=[2])
+    alone = silicast.infer(model="Llama-3.1-8B", device="h100", batch=2)
+    assert found[0].predicted["total_ms"] == alone.total_ms
+
+
+def test_a_table_says_why_the_first_row_has_no_answer() -> None:
+    found = silicast.sweep(device=["h100", "nowhere"], **SMALL)
+    assert "1 answered; device nowhere: " in repr(found)
+
+
+def test_users_and_prices_are_compared_from_python() -> None:
+    asked: dict[str, Any] = {**SMALL, "device": ["h100"]}
+    found = silicast.compare(**asked, users=4, price={"h100": 2.5})[0].predicted
+    same = silicast.compare(**asked, users=4, price="h100=2.5")[0].predicted
+    assert found["cost_per_million_output_tokens"] == same["cost_per_million_output_tokens"]
+    with pytest.raises(SilicastError, match="in place of one batch"):
+        silicast.compare(**asked, users=4, batch=2)
+    with pytest.raises(SilicastError, match="unknown argument 'btch'"):
+        silicast.compare(**asked, btch=2)

@@ -88,8 +88,8 @@ FROZEN = {
         "--budget"
     ),
     "design": "",
-    "design map": "--density --objective --effort --plot --json",
-    "design explain": "--density --objective --effort --plot --json",
+    "design map": "--density --fuse --objective --effort --plot --json",
+    "design explain": "--density --fuse --objective --effort --plot --json",
     "design compile": (
         "--model --output -o --batch --input-len --output-len --dtype --tp --effort"
     ),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import silicast
+from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.scenario.diagnosis import diagnose
 
@@ -92,3 +94,55 @@ def test_what_cannot_be_tuned_is_refused(changes: dict[str, Any], field: str) ->
 def test_a_measurement_that_beats_its_bound_is_refused() -> None:
     with pytest.raises(SilicastError, match="faster than its bound"):
         diagnosed("H20", 10.0)
+
+
+def test_a_slow_kernel_whose_configuration_is_unknown_can_be_faster() -> None:
+    slow = silicast.diagnose("gemm", m=64, n=4096, k=4096, device="H20", measured_us=90.0)
+    slower = silicast.diagnose("gemm", m=64, n=4096, k=4096, device="H20", measured_us=500.0)
+    assert slow.faster is not None
+    assert slower.faster is not None
+    assert slow.predicted_us < 30.0  # of the library's own choice
+    assert 50.0 < slow.faster.gain_pct < slower.faster.gain_pct
+    best = dict(slow.faster.configuration.values)
+    stated = silicast.diagnose(
+        "gemm", m=64, n=4096, k=4096, device="H20", measured_us=90.0, configuration=best
+    )
+    assert stated.faster is None  # it ran, and nothing ranks before it
+
+
+def test_python_takes_numpy_numbers_and_refuses_what_is_none() -> None:
+    sizes: dict[str, Any] = {"m": 64, "n": 4096, "k": 4096}
+    single, words = np.float32(90), "soon"
+    many: Any = np.array([1, 64])
+    parts: Any = [1.5]
+    plain = silicast.diagnose("gemm", device="H20", measured_us=90.0, **sizes)
+    assert plain == silicast.diagnose("gemm", device="H20", measured_us=single, **sizes)  # type: ignore[arg-type]
+    with pytest.raises(SilicastError, match="expected microseconds, found 'soon'"):
+        silicast.diagnose("gemm", device="H20", measured_us=words, **sizes)  # type: ignore[arg-type]
+    experts: dict[str, Any] = {"model": "qwen3-30b-a3b", "device": "H20"}
+    with pytest.raises(SilicastError, match="expected whole numbers"):
+        silicast.tune(**experts, tokens=parts)
+    found = silicast.tune(**experts, tokens=many)
+    assert [entry.tokens for entry in found.files[0].entries] == [1, 64]
+
+
+@pytest.mark.parametrize(("field", "value"), [("ep", 4), ("compiler", "3.2")])
+def test_products_refuse_what_is_of_experts_alone(field: str, value: Any) -> None:
+    with pytest.raises(SilicastError, match=f"{field}: is of experts alone"):
+        silicast.tune("gemm", model="qwen3-30b-a3b", device="H20", **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/nowhere.jsonl"], "/nowhere.jsonl: cannot be read as a file"),
+        (["/tmp"], "/tmp: is a folder"),
+        (["gemm", "m=1", "--measured-us", "9"], "--device: is missing"),
+        (["gemm", "m=1", "--device", "h100"], "--measured-us: is missing"),
+    ],
+)
+def test_diagnose_says_what_is_missing(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app import status
+from silicast.app.comparing import candidates, demand_of
 from silicast.app.console import progress, show, warn, write_json
 from silicast.app.flags import (
     BatchFlags,
@@ -25,9 +25,6 @@ from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.scenario.comparison import Candidate
-
-USUAL_SPEED = 20.0
-"""Tokens a second of a user where none is stated: somewhat quicker than people read."""
 
 Many = Annotated[list[str] | None, Parameter(negative="")]
 
@@ -78,14 +75,12 @@ def compare(
         from silicast.report.plot_file import check_plot
 
         check_plot(plot)
-    candidates = _candidates(
-        scenario, devices, plans, _speed(users, tokens_per_user), price, price_where
-    )
+    demand = demand_of(users, tokens_per_user, asked.batch)
     found: list[Candidate] = []
     count, whole = sum(len(plans) for _ in devices), True
     try:
         with progress("predicting", count) as advance:
-            for each in candidates:
+            for each in candidates(scenario, devices, plans, demand, price, price_where):
                 found.append(each)
                 advance(len(found))
     except KeyboardInterrupt:
@@ -98,28 +93,6 @@ def compare(
         return status.INTERRUPTED
     answered = sum(each.reply.ok for each in found)
     return status.ANSWERED if answered == len(found) else status.NOT_ANSWERED
-
-
-def _candidates(
-    scenario: dict[str, Any],
-    devices: list[str],
-    plans: list[dict[str, int]],
-    demand: tuple[int, float] | None,
-    price: list[str] | None,
-    price_where: str | None,
-) -> Iterator[Candidate]:
-    from silicast.scenario.comparison import carrying, compared
-
-    prices = None
-    if price:
-        from silicast.exploration.prices import price_list
-
-        prices = price_list(price, price_where, devices)
-    elif price_where is not None:
-        raise SilicastError("chooses among prices: give --price", field="--price-where")
-    if demand is None:
-        return compared(scenario, devices, plans, prices)
-    return carrying(scenario, devices, *demand, plans, prices)
 
 
 def _print(
@@ -172,20 +145,6 @@ def _print(
         write_json(plain(found))
     else:
         show(shown)
-
-
-def _speed(users: int | None, tokens_per_user: float | None) -> tuple[int, float] | None:
-    """Users and what each wants; None = a batch is asked for."""
-    if users is None:
-        if tokens_per_user is not None:
-            raise SilicastError("is of --users: give both", field="--tokens-per-user")
-        return None
-    if users < 1:
-        raise SilicastError(f"expected at least 1, found {users}", field="--users")
-    speed = USUAL_SPEED if tokens_per_user is None else tokens_per_user
-    if not 0.0 < speed < float("inf"):
-        raise SilicastError(f"expected more than 0, found {speed:g}", field="--tokens-per-user")
-    return users, speed
 
 
 def _refused(candidate: Candidate) -> SilicastError:

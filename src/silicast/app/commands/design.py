@@ -11,7 +11,7 @@ from silicast.app import status
 from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Effort, Json
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
 Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
@@ -25,7 +25,7 @@ design = App(
 @design.command(name="map")
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    fuse: str = "", objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
@@ -78,7 +78,7 @@ def map_(
 @design.command
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
-    fuse: str = "", objective: str = "", effort: int = 10_000, plot: Path | None = None,
+    fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
     json: Json = False,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
@@ -127,7 +127,7 @@ def explain(
 def compile_(
     chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
     batch: Batches = None, input_len: int = 1024, output_len: int = 128,
-    dtype: str | None = None, tp: int = 1, effort: int = 200_000,
+    dtype: str | None = None, tp: int = 1, effort: Effort = 200_000,
 ) -> int:  # fmt: skip
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
     --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.

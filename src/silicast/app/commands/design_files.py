@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_json
-from silicast.app.flags import Json
+from silicast.app.flags import Effort, Json
 
 
 def import_(
@@ -106,7 +106,7 @@ def map_pair(
 
 def compare(
     chip: Path, op: str, /, *sizes: str, engine: str, objective: str = "energy",
-    effort: int = 10_000, json: Json = False,
+    effort: Effort = 10_000, json: Json = False,
 ) -> int:  # fmt: skip
     """Ask another tool that is installed for the same layer, and show ours beside its answer.
 

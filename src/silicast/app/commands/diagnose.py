@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from silicast.app import status
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json, kernel_scenario
+from silicast.core.errors import SilicastError
 
 
 def diagnose(
@@ -37,6 +38,7 @@ def diagnose(
         plot: a drawing of the causes (.svg, .png, .pdf).
         json: print the answer as JSON instead of tables.
     """
+    _check_asked(op, device, measured_us)
     if Path(op).is_file():
         return _files([Path(op), *(Path(name) for name in fields)], device, json=json)
 
@@ -63,6 +65,23 @@ def diagnose(
         if gain:
             show(model_line(gain))
     return status.ANSWERED
+
+
+def _check_asked(op: str, device: str, measured_us: str) -> None:
+    """The file is there, or a kernel has all that belongs to it."""
+    if Path(op).is_file():
+        return
+    if len(Path(op).parts) > 1 or Path(op).suffix:  # no kernel is named so
+        wrong = "is a folder, not a file" if Path(op).is_dir() else "cannot be read as a file"
+        raise SilicastError(
+            wrong, kind="io", file=op, hint="name a file of measurements, or a kernel: moe or gemm"
+        )
+    if not device:
+        raise SilicastError("is missing", field="--device", hint="for example --device H20")
+    if not measured_us:
+        raise SilicastError(
+            "is missing", field="--measured-us", hint="for example --measured-us 410.5,412"
+        )
 
 
 def _files(paths: list[Path], device: str, *, json: bool) -> int:

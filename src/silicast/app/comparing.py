@@ -1,0 +1,66 @@
+"""What `silicast compare` and `silicast.compare` ask: a batch on many devices, or users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.scenario.comparison import Candidate
+
+USUAL_SPEED = 20.0
+"""Tokens a second of a user where none is stated: somewhat quicker than people read."""
+
+
+def demand_of(
+    users: int | None, tokens_per_user: float | None, batch: int
+) -> tuple[int, float] | None:
+    """Users and what each wants; None = a batch is asked for."""
+    if users is None:
+        if tokens_per_user is not None:
+            raise SilicastError("is of --users: give both", field="--tokens-per-user")
+        return None
+    if batch != 1:
+        raise SilicastError(
+            f"stands in place of one batch, and --batch is {batch}", field="--users",
+            hint="keep one of them",
+        )  # fmt: skip
+    if users < 1:
+        raise SilicastError(f"expected at least 1, found {users}", field="--users")
+    speed = USUAL_SPEED if tokens_per_user is None else tokens_per_user
+    if not 0.0 < speed < float("inf"):
+        raise SilicastError(f"expected more than 0, found {speed:g}", field="--tokens-per-user")
+    return users, speed
+
+
+def candidates(
+    scenario: dict[str, Any],
+    devices: list[str],
+    plans: list[dict[str, int]],
+    demand: tuple[int, float] | None,
+    price: list[str] | None,
+    price_where: str | None,
+) -> Iterator[Candidate]:
+    """Each device under each plan, with its price.
+
+    Args:
+        demand: users and the tokens a second that each sees; None = a batch is asked for.
+        price: device=2.5 or files; price_where: which prices of files count.
+
+    Raises:
+        SilicastError: a price that cannot be read, or is of no device among these.
+    """
+    from silicast.scenario.comparison import carrying, compared
+
+    prices = None
+    if price:
+        from silicast.exploration.prices import price_list
+
+        prices = price_list(price, price_where, devices)
+    elif price_where is not None:
+        raise SilicastError("chooses among prices: give --price", field="--price-where")
+    if demand is None:
+        return compared(scenario, devices, plans, prices)
+    return carrying(scenario, devices, *demand, plans, prices)
