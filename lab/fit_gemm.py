@@ -40,7 +40,7 @@ from lab.gemm_problem import (
     solve,
     training,
 )
-from silicast.kernels.gemm_tiles import fetches_in_bulk
+from silicast.kernels.candidates import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows
 from silicast.validation.scorecard.suites.gemm import (
     bf16_rows,

@@ -21,10 +21,10 @@ from scipy.optimize import minimize
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from silicast.core.numerics import I64
+from silicast.kernels.candidates import amd_sides
 from silicast.kernels.gemm_choice import (
     FORMATS,
     PHYSICS,
-    SIDES,
     SLOPES,
     TERMS,
     slopes_of,
@@ -45,7 +45,7 @@ from silicast.validation.scorecard.suites.kernel_choice import (
 PULL, OWN_PULL = 0.3, 0.9
 """Of weights toward zero, and of an architecture's toward its format's."""
 STEPS = 200
-COUNT = len(SIDES)
+COUNT = len(amd_sides())
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def _scores(rows: Rows, architecture: str, weights: Weights) -> dict[str, Any]:
 def _named(dtype: str, own: F) -> Constants:
     return {
         weight_name(dtype, side, slope): round(float(own[row, column]), 3)
-        for row, side in enumerate(SIDES)
+        for row, side in enumerate(amd_sides())
         for column, slope in enumerate(SLOPES)
     }
 

@@ -23,7 +23,8 @@ from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.kernels.blocks import Tiles, is_legal, tiles_of
-from silicast.kernels.candidates import SWEEP, grid, grids, legal
+from silicast.kernels.candidate_tables import grids
+from silicast.kernels.candidates import SWEEP, grid, legal
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.kernels.routing import busiest_loads
 from silicast.kernels.tile_times import Product, steps_of, tile_times

@@ -20,7 +20,8 @@ from scipy.optimize import minimize
 
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F
-from silicast.kernels.tuned_tiles import PHYSICS, TILES, terms_of, weight_name
+from silicast.kernels.candidates import tuned_sides
+from silicast.kernels.tuned_tiles import PHYSICS, terms_of, weight_name
 from silicast.validation.scorecard.tables import csv_records
 
 TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
@@ -105,7 +106,7 @@ def probabilities(weights: F, terms: F) -> F:
 
 def score(weights: F, data: Choices, side: str) -> dict[str, float]:
     """Accuracy on files that were not fitted: ours, the commonest size's, the default rule's."""
-    sizes, chosen, unseen = TILES[side], data.tile[side], data.unseen
+    sizes, chosen, unseen = tuned_sides()[side], data.tile[side], data.unseen
     p = probabilities(weights, data.terms[:, unseen])
     truth = chosen[unseen]
     common = max(sizes, key=lambda size: int((chosen[~unseen] == size).sum()))
@@ -138,7 +139,7 @@ class TunedTiles(Fitter[Choices]):
     def fit(self, rows: Choices) -> Body:
         default: Constants = {}
         fitted = ~rows.unseen
-        for side, sizes in TILES.items():
+        for side, sizes in tuned_sides().items():
             weights = fit_side(rows.terms[:, fitted], rows.tile[side][fitted], sizes)
             for term, row in enumerate(weights.tolist()):
                 for size, value in zip(sizes, row, strict=True):
@@ -147,7 +148,7 @@ class TunedTiles(Fitter[Choices]):
 
     def scores(self, rows: Choices, body: Body) -> Mapping[str, Any]:
         found = {}
-        for side, sizes in TILES.items():
+        for side, sizes in tuned_sides().items():
             weights = np.array(
                 [
                     [body["default"][weight_name(side, size, term)] for size in sizes]

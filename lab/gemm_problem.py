@@ -14,6 +14,7 @@ from lab.fitting import Constants, F, Tables
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
+from silicast.kernels.candidates import fetches_in_bulk
 from silicast.kernels.gemm import Setting, estimate
 from silicast.kernels.gemm_constants import (
     NEAREST,
@@ -26,7 +27,6 @@ from silicast.kernels.gemm_constants import (
     run_as,
     selected,
 )
-from silicast.kernels.gemm_tiles import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
 
 SPREAD = {

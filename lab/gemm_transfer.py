@@ -27,8 +27,8 @@ from lab.gemm_formats import FORMATS, fit_bmm, fit_format
 from lab.gemm_problem import architecture_of, label, log_ratio, maker
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
+from silicast.kernels.candidates import fetches_in_bulk
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
-from silicast.kernels.gemm_tiles import fetches_in_bulk
 from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 
 ROWS, STEPS = 250, 40

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from silicast.core.catalog import CATALOG
+from silicast.core.compiled import read_toml
 
 ROOT = Path(__file__).parents[1]
 DECIDES = (
@@ -15,12 +20,18 @@ DECIDES = (
 )  # fmt: skip
 """Packages whose code is hashed: models, their training, and which rows are read and held out."""
 
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    "silicast.kernels.candidate_tables": ("tuning/tiles.toml", "tuning/grids.toml"),
+    "silicast.kernels.core_limits": ("core_limits.toml",),
+}
+"""Tables of the catalog that are part of a module: they decide as its code does."""
+
 
 def code_hash(modules: Iterable[str]) -> str:
     """Sixteen hex digits over the syntax trees of modules and of all that they import.
 
     Comments, docstrings, layout and names of files that only moved lines do not count. Imports
-    inside functions are not followed.
+    inside functions are not followed. Tables of :data:`READ_BY` count, but for their sources.
 
     >>> code_hash(["lab.source_code"]) == code_hash(["lab.source_code"])
     True
@@ -28,6 +39,8 @@ def code_hash(modules: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name in sorted(_closure(modules)):
         digest.update(name.encode() + b"\0" + _normalised(name).encode() + b"\0")
+        for table in READ_BY.get(name, ()):
+            digest.update(_content(table) + b"\0")
     return digest.hexdigest()
 
 
@@ -41,6 +54,18 @@ def _closure(modules: Iterable[str]) -> set[str]:
             found.add(name)
             waiting += _imports(name)
     return found
+
+
+@cache
+def _content(table: str) -> bytes:
+    """The values of a table of the catalog, without what they are from."""
+    return json.dumps(_unsourced(read_toml(CATALOG / table)), sort_keys=True).encode()
+
+
+def _unsourced(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _unsourced(inner) for name, inner in value.items() if name != "source"}
 
 
 @cache

@@ -232,6 +232,24 @@ def test_code_counts_without_comments_docstrings_and_layout(
     source_code._normalised.cache_clear()
 
 
+def test_a_changed_table_of_the_catalog_changes_the_hash_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for where it is from."""
+    monkeypatch.setattr(source_code, "CATALOG", tmp_path)
+    monkeypatch.setattr(source_code, "READ_BY", {"lab.source_code": ("tiles.toml",)})
+
+    def hashed(text: str) -> str:
+        (tmp_path / "tiles.toml").write_text(text)
+        source_code._content.cache_clear()
+        return source_code.code_hash(["lab.source_code"])
+
+    plain = hashed('[one]\nsource = "there"\ntiles = [[16, 64, 4]]\n')
+    assert plain == hashed('[one]\ntiles = [[16, 64, 4]]  # why\nsource = "here"\n')
+    assert plain != hashed('[one]\nsource = "there"\ntiles = [[16, 64, 3]]\n')
+    source_code._content.cache_clear()
+
+
 def test_every_command_is_a_script_and_every_artefact_has_a_stage() -> None:
     for name, stage in chain.stages().items():
         for command in stage.commands:

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import CandidateTiles, product_tiles
 from silicast.kernels.conv2d_shapes import Shape
 from silicast.kernels.device_rates import cache_rate, data_rate
 from silicast.kernels.gemm_model import GemmRates, Steps, evaluate, stays_in_l2
-from silicast.kernels.gemm_tiles import Tiles, tiles_for
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming_rates import memory_latency_s
 from silicast.workload.op import Variant
@@ -90,7 +90,7 @@ class Setting:
     pipe: str
     direction: str
     c: Mapping[str, float]
-    tiles: Tiles
+    tiles: CandidateTiles
     rates: GemmRates
     steps: Steps
     fast_steps: Steps
@@ -122,7 +122,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
     pipe = device.matrix_pipe(recipe.compute)
     direction = pass_of(variant)
     c = selected(table, pipe, recipe.name, direction)
-    tiles = tiles_for(
+    tiles = product_tiles(
         device.architecture, pipe, c["smallest_tile_m"], c["smallest_tile_n"],
         compute=recipe.compute,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
+from silicast.kernels.candidates import CandidateTiles, product_tiles
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm_choice import is_tuned, likeliest
 from silicast.kernels.gemm_constants import (
@@ -31,7 +32,7 @@ from silicast.kernels.gemm_constants import (
     run_as,
 )
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, GemmRates, Steps, evaluate, stays_in_l2
-from silicast.kernels.gemm_tiles import Tiles, gemm_sizes, tiles_for
+from silicast.kernels.gemm_shapes import gemm_sizes
 from silicast.kernels.implementation import Analysis, Demand, Implementation, Lazy, register
 from silicast.kernels.sparsity import (
     UNMEASURED_LOG_SD,
@@ -55,7 +56,7 @@ class Setting:
     recipe: Recipe
     pipe: str
     constants: Mapping[str, float]
-    tiles: Tiles
+    tiles: CandidateTiles
     rates: GemmRates
     steps: Steps
     quantises: bool
@@ -93,7 +94,7 @@ def _setting(variant: Variant, device: Device) -> Setting:
 def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> Setting:
     recipe = run_as(recipe_for(variant.dtype), device, variant.kernel)
     pipe = device.matrix_pipe(recipe.compute)
-    tiles = tiles_for(
+    tiles = product_tiles(
         device.architecture, pipe, constants["smallest_tile_m"], constants["smallest_tile_n"],
         compute=recipe.compute, narrow_rows=constants.get("narrow_rows", 0.0),
         skinny_rows=constants.get("skinny_rows", 0.0),

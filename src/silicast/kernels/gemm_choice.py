@@ -12,29 +12,16 @@ It names what is expected to run. Times do not rest on it: docs/explanation/kern
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
+from silicast.kernels.candidates import amd_sides, amd_tiles
 from silicast.kernels.gemm_model import GemmRates, Steps, evaluate
-from silicast.kernels.gemm_tiles import Tiles
 from silicast.kernels.physics import load_physics
 
 PHYSICS = "gemm_choice"
-
-SIDES = (
-    (4, 64), (8, 8), (8, 32), (16, 16), (16, 32), (16, 64), (16, 256), (32, 16), (32, 32),
-    (32, 64), (32, 96), (32, 128), (48, 64), (48, 128), (64, 16), (64, 32), (64, 48), (64, 64),
-    (64, 96), (64, 128), (64, 256), (96, 32), (96, 64), (96, 96), (96, 128), (128, 32), (128, 64),
-    (128, 96), (128, 128), (128, 256), (144, 128), (160, 128), (192, 128), (256, 128), (256, 160),
-    (256, 256),
-)  # fmt: skip
-"""Rows and columns of the tiles that won most often, of row-major results."""
-
-RESIDENT_AREA = 32768.0
-"""Accumulators that a core's registers hold for all its blocks."""
-MOST_RESIDENT = 8.0
 
 FORMATS = ("fp64", "fp32", "fp16", "bf16", "int8")
 """Formats of arithmetic that the tables hold."""
@@ -59,27 +46,13 @@ _LEAST_NEAR = 1.0 / 1024.0
 _LOG2 = 1.0 / 0.6931471805599453
 _LEAST = -40.0
 
-_SIDES = np.array(SIDES, dtype=np.float64)
-_M, _N = _SIDES[:, 0:1].copy(), _SIDES[:, 1:2].copy()
-_LOG_M, _LOG_N = log_fixed(_M) * _LOG2, log_fixed(_N) * _LOG2
 
-
-@lru_cache(maxsize=4)
-def amd_tiles(k_bytes: float) -> Tiles:
-    """The candidates of AMD's libraries, with a main-loop step of ``k_bytes``.
-
-    >>> amd_tiles(64.0).labels[-1]
-    'tensile 256x256'
-    """
-    return Tiles(
-        family="tensile",
-        m=_M,
-        n=_N,
-        k_bytes=k_bytes,
-        resident=np.minimum(np.maximum(np.floor(RESIDENT_AREA / (_M * _N)), 1.0), MOST_RESIDENT),
-        labels=tuple(f"tensile {rows}x{columns}" for rows, columns in SIDES),
-        fetched=np.ones_like(_M),
-    )
+@cache
+def _sides() -> tuple[F64, F64, F64, F64]:
+    """Rows and columns of the candidates and their logarithms, each of shape (candidates, 1)."""
+    sides = np.array(amd_sides(), dtype=np.float64)
+    m, n = sides[:, 0:1].copy(), sides[:, 1:2].copy()
+    return m, n, log_fixed(m) * _LOG2, log_fixed(n) * _LOG2
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +64,7 @@ def is_tuned(architecture: str, compute: str) -> bool:
     """
     physics = load_physics(PHYSICS)
     known = physics.fallback.get(architecture, architecture)
-    return weight_name(compute, SIDES[0], SLOPES[0]) in physics.architectures.get(known, {})
+    return weight_name(compute, amd_sides()[0], SLOPES[0]) in physics.architectures.get(known, {})
 
 
 def likeliest(
@@ -130,11 +103,11 @@ def tile_probabilities(
         compute: format of the arithmetic, one of :data:`FORMATS`.
 
     >>> few, many = (np.array([x]) for x in (16.0, 8192.0))
-    >>> near = np.ones((len(SIDES), 1))
+    >>> near = np.ones((len(amd_sides()), 1))
     >>> rows = []
     >>> for m in (few, many):
     ...     found = tile_probabilities((m, many, many, few), 304.0, near, "cdna3", "bf16")
-    ...     rows.append(SIDES[int(found.argmax())][0])
+    ...     rows.append(amd_sides()[int(found.argmax())][0])
     >>> rows[0] < rows[1]
     True
     """
@@ -161,10 +134,11 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
         m, n, k, batch: sizes of products; cores: of the device. Shape (rows,).
         near: as of :func:`tile_probabilities`.
     """
-    grid_m, grid_n = np.ceil(m / _M), np.ceil(n / _N)
+    tile_m, tile_n, log_m, log_n = _sides()
+    grid_m, grid_n = np.ceil(m / tile_m), np.ceil(n / tile_n)
     waves = grid_m * grid_n * batch / cores
     fill = waves / np.ceil(waves)
-    ratios = (waves, grid_m * _M / m, grid_n * _N / n, np.maximum(near, _LEAST_NEAR))
+    ratios = (waves, grid_m * tile_m / m, grid_n * tile_n / n, np.maximum(near, _LEAST_NEAR))
     wave, pad_m, pad_n, nearness = log_fixed(np.stack(ratios)) * _LOG2
     slow = -nearness
     work, deep = slopes_of(m, n, k, batch, cores)[1:3]
@@ -174,8 +148,8 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
         fill * np.maximum(2.0 - wave, 0.0) * 0.5, pad_m, pad_n, np.maximum(pad_m - 1.0, 0.0),
         np.maximum(pad_n - 1.0, 0.0), pad_m * work, pad_n * work, slow, np.minimum(slow, 0.2),
         np.minimum(slow, 1.0), slow * work, slow * deep, wave * deep, wave * wave * 0.0625,
-        _LOG_M * rows * 0.25, _LOG_M * _LOG_M * rows * 0.0625, _LOG_N * columns * 0.25,
-        _LOG_N * _LOG_N * columns * 0.0625,
+        log_m * rows * 0.25, log_m * log_m * rows * 0.0625, log_n * columns * 0.25,
+        log_n * log_n * columns * 0.0625,
     )  # fmt: skip
     return np.stack(found)
 
@@ -194,5 +168,5 @@ def _weights(architecture: str, compute: str) -> tuple[F64, F64]:
     """The shared weights, shape (terms, 1, 1), and the tiles' own, (slopes, candidates, 1)."""
     table: Mapping[str, float] = load_physics(PHYSICS).constants(architecture)
     shared = np.array([table[name] for name in TERMS])
-    own = [[table[weight_name(compute, side, slope)] for side in SIDES] for slope in SLOPES]
+    own = [[table[weight_name(compute, side, slope)] for side in amd_sides()] for slope in SLOPES]
     return shared[:, None, None], np.array(own)[:, :, None]

@@ -16,9 +16,9 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import CandidateTiles
 from silicast.kernels.device_rates import data_rate
 from silicast.kernels.gemm_constants import BATCHED, is_batched_call, widen_ops
-from silicast.kernels.gemm_tiles import Tiles
 from silicast.workload.libraries import ANY, library
 from silicast.workload.op import Variant
 
@@ -154,7 +154,7 @@ class Steps:
     split_s: float | F64
 
     @staticmethod
-    def of(tiles: Tiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
+    def of(tiles: CandidateTiles, rates: GemmRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles. Operands on their way to the pipe overlap with it only in part."""
         depth = tiles.k_bytes / rates.a_bytes
         area = tiles.m * tiles.n
@@ -179,7 +179,7 @@ class Steps:
 
 
 def _own_constants(
-    tiles: Tiles, c: Mapping[str, float]
+    tiles: CandidateTiles, c: Mapping[str, float]
 ) -> tuple[float | F64, float | F64, float | F64]:
     """Efficiency, latency of a step, cost of a split; columns where some kernels are narrow."""
     plain = c["tensor_efficiency"], c["step_s"], c["split_s"]
@@ -218,7 +218,7 @@ class Candidates(Struct, frozen=True):
 
 def evaluate(
     m: F64, n: F64, k: F64, batch: F64,
-    tiles: Tiles, steps: Steps, rates: GemmRates, c: Mapping[str, float],
+    tiles: CandidateTiles, steps: Steps, rates: GemmRates, c: Mapping[str, float],
 ) -> Candidates:  # fmt: skip
     """All candidates of rows of shape (1, rows), or of one row of numbers."""
     grid_m = np.ceil(m / tiles.m)
@@ -301,7 +301,13 @@ def _split(
 
 
 def _page_misses(
-    m: F64, n: F64, k: F64, concurrent: F64, tiles: Tiles, rates: GemmRates, c: Mapping[str, float]
+    m: F64,
+    n: F64,
+    k: F64,
+    concurrent: F64,
+    tiles: CandidateTiles,
+    rates: GemmRates,
+    c: Mapping[str, float],
 ) -> F64:
     """Slow-down where the rows in use at once span more memory than address translation covers.
 

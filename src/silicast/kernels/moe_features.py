@@ -6,8 +6,9 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.numerics import F64, folded
-from silicast.kernels.moe_model import SIZES, Estimate, ExpertRates, Layer
-from silicast.kernels.tuned_tiles import TILES, Tiles
+from silicast.kernels.candidates import expert_sizes, tuned_sides
+from silicast.kernels.moe_model import Estimate, ExpertRates, Layer
+from silicast.kernels.tuned_tiles import TileChances
 
 PADDED = (16, 64, 128)
 """Tokens of the tiles whose padding is told."""
@@ -34,7 +35,8 @@ def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[st
         "weights_in_l2": layer.hit * layer.inner * layer.hidden * (rates.b_bytes / rates.l2_bytes),
     }
     tiles = {
-        size: xp.like(layer.tokens, layer.tiles[SIZES.index(size)]) for size in (*PADDED, WIDE)
+        size: xp.like(layer.tokens, layer.tiles[expert_sizes().index(size)])
+        for size in (*PADDED, WIDE)
     }
     for tile in PADDED:
         features[f"padding{tile}"] = tiles[tile] * (tile / layer.assigned)
@@ -47,10 +49,10 @@ def shape_features(layer: Layer, rates: ExpertRates, found: Estimate) -> dict[st
     return features
 
 
-def tile_features(layer: Layer, tiles: Tiles) -> dict[str, F64]:
+def tile_features(layer: Layer, tiles: TileChances) -> dict[str, F64]:
     """What a tuned table would choose: expected sizes, how sure, and the padding of that choice."""
-    places = [SIZES.index(size) for size in TILES["m"]]
-    sizes = np.array(TILES["m"], dtype=np.float64).reshape(-1, 1)
+    places = [expert_sizes().index(size) for size in tuned_sides()["m"]]
+    sizes = np.array(tuned_sides()["m"], dtype=np.float64).reshape(-1, 1)
     found = {
         "tuned_m": tiles.expected("m"),
         "tuned_n": tiles.expected("n"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import cast, final
 
 import numpy as np
@@ -17,21 +17,14 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64, folded
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import ExpertTiles, expert_sizes, expert_tiles, tuned_sides
 from silicast.kernels.gemm_model import stays_in_l2
 from silicast.kernels.moe_recipes import is_gated, stored
 from silicast.kernels.routing import Loads
-from silicast.kernels.tuned_tiles import TILES as TUNED_TILES
-from silicast.kernels.tuned_tiles import Tiles, tile_choice
+from silicast.kernels.tuned_tiles import TileChances, tile_choice
 from silicast.workload.libraries import expert_styles
 from silicast.workload.op import Variant
 
-# (tokens, columns of the weights, blocks resident per core)
-TILES = (
-    (8, 128, 3), (16, 64, 4), (16, 128, 3), (32, 128, 2), (64, 64, 3), (64, 128, 2),
-    (128, 128, 1), (128, 256, 1),
-)  # fmt: skip
-SIZES = tuple(sorted({row[0] for row in TILES}))
-_SIZES = np.array(SIZES, dtype=np.float64)
 ROWS_AT_ONCE = 1024
 """Rows evaluated together: temporaries (8 candidates x 2 products x 1024 x 8 B) stay in cache."""
 
@@ -46,36 +39,10 @@ LEAST = 1e-3
 """Added to a table's probabilities: no tile is out of the question."""
 
 
-@final
-@dataclass(frozen=True)
-class Candidates:
-    """The tiles a style chooses from, as columns of shape (candidates, 1, 1).
-
-    Attributes:
-        m, n: tokens and columns of the weights in one tile.
-        resident: blocks that one core holds.
-        which: index of ``m`` in :data:`SIZES`.
-        labels: for people.
-    """
-
-    m: F64
-    n: F64
-    resident: F64
-    which: tuple[int, ...]
-    labels: tuple[str, ...]
-
-
-@lru_cache(maxsize=64)
-def candidates(smallest: float, largest: float) -> Candidates:
-    """The tiles with ``smallest`` to ``largest`` tokens.
-
-    >>> candidates(64.0, 64.0).labels
-    ('64x64', '64x128')
-    """
-    rows = [row for row in TILES if smallest <= row[0] <= largest]
-    m, n, resident = (np.array([[[float(row[i])]] for row in rows]) for i in range(3))
-    which = tuple(SIZES.index(row[0]) for row in rows)
-    return Candidates(m, n, resident, which, tuple(f"{row[0]}x{row[1]}" for row in rows))
+@cache
+def _sizes() -> F64:
+    """Tokens of the candidates' tiles, shape (sizes,)."""
+    return np.array(expert_sizes(), dtype=np.float64)
 
 
 @final
@@ -144,7 +111,8 @@ class Layer(Struct, frozen=True):
         hit: experts of this rank that get a token at all.
         experts: experts of this rank.
         hidden, inner: widths; ``inner`` on this rank.
-        tiles: tiles along the tokens for every size in :data:`SIZES`.
+        tiles: tiles along the tokens for every size in
+            :func:`~silicast.kernels.candidates.expert_sizes`.
         remote: share of the assignments that come from other ranks.
     """
 
@@ -166,7 +134,7 @@ class Layer(Struct, frozen=True):
         return Layer(
             tokens=xp.float64(tokens), assigned=xp.maximum(assigned, 1.0), topk=xp.float64(topk),
             hit=xp.maximum(hit, 1.0), experts=experts, hidden=xp.float64(hidden),
-            inner=xp.float64(inner), tiles=xp.maximum(loads.tiles(_SIZES), 1.0),
+            inner=xp.float64(inner), tiles=xp.maximum(loads.tiles(_sizes()), 1.0),
             remote=1.0 - 1.0 / ep,
         )  # fmt: skip
 
@@ -210,7 +178,7 @@ class Steps:
         store_s: time of one core to write one tile of the result.
     """
 
-    tile: Candidates
+    tile: ExpertTiles
     depth: float
     operations: F64
     tensor_s: F64
@@ -220,7 +188,7 @@ class Steps:
     @staticmethod
     def of(rates: ExpertRates, c: Mapping[str, float]) -> Steps:
         """Steps of all tiles that the constants allow."""
-        tile = candidates(c["smallest_tile"], c["largest_tile"])
+        tile = expert_tiles(c["smallest_tile"], c["largest_tile"])
         depth = rates.step_bytes / rates.a_bytes
         operations = 2.0 * depth * tile.m * tile.n
         operands = (tile.m * rates.a_bytes + tile.n * rates.b_bytes) * depth
@@ -243,7 +211,7 @@ def grouped_products(
     rates: ExpertRates,
     c: Mapping[str, float],
     step: Steps,
-    tiles: Tiles | None = None,
+    tiles: TileChances | None = None,
 ) -> Products:
     """Products of each expert's tokens with its (k, n) weights; n, k: shape (products, rows).
 
@@ -287,21 +255,22 @@ def grouped_products(
     return Products(expected, best, {**columns, "dram_bytes": dram_bytes}, one)
 
 
-def _chances(tile: Candidates, tiles: Tiles) -> F64:
+def _chances(tile: ExpertTiles, tiles: TileChances) -> F64:
     """The probability of each candidate, shape (candidates, 1, rows); those of sizes that are no
     candidate's go to the nearest.
     """
-    m, n = dict(zip(TUNED_TILES["m"], tiles.m, strict=True)), dict(_columns(tiles))
+    m, n = dict(zip(tuned_sides()["m"], tiles.m, strict=True)), dict(_columns(tiles))
     none = np.zeros_like(tiles.m[0])
     sides = zip(tile.m[:, 0, 0].tolist(), tile.n[:, 0, 0].tolist(), strict=True)
     return np.stack([m.get(int(a), none) * n[int(b)] + LEAST for a, b in sides])[:, None, :]
 
 
-def _columns(tiles: Tiles) -> Iterator[tuple[int, F64]]:
+def _columns(tiles: TileChances) -> Iterator[tuple[int, F64]]:
     """Probabilities of the columns that candidates have."""
+    _, second, *others = tuned_sides()["n"]
     narrow, *rest = tiles.n
-    yield TUNED_TILES["n"][1], narrow + rest[0]
-    yield from zip(TUNED_TILES["n"][2:], rest[1:], strict=True)
+    yield second, narrow + rest[0]
+    yield from zip(others, rest[1:], strict=True)
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:
@@ -343,7 +312,7 @@ class Estimate(Struct, frozen=True):
     time: F64
     products: Products
     around: F64
-    tiles: Tiles | None
+    tiles: TileChances | None
 
 
 def estimate(

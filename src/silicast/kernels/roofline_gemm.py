@@ -15,7 +15,7 @@ from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
-from silicast.kernels.gemm_tiles import gemm_sizes
+from silicast.kernels.gemm_shapes import gemm_sizes
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
 from silicast.workload.libraries import library

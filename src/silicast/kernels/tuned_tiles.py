@@ -17,15 +17,10 @@ import numpy as np
 from msgspec import Struct
 
 from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
+from silicast.kernels.candidates import tuned_sides
 from silicast.kernels.physics import load_physics
 
 PHYSICS = "tuned_tiles"
-TILES: Mapping[str, tuple[int, ...]] = {
-    "m": (16, 32, 64, 128),
-    "n": (32, 64, 128, 256),
-    "k": (64, 128, 256),
-}
-"""Sizes that tuners choose from: tokens, columns of the weights, depth of a step."""
 FORMATS = ("fp8", "fp8_block", "int8_wo", "int8")
 """Formats with a mark of their own; all others count as 16 bits."""
 _EACH_BENDS = np.array([[-3.0], [-1.0], [0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
@@ -37,8 +32,10 @@ _LOG2 = 1.0 / 0.6931471805599453
 
 
 @final
-class Tiles(Struct, frozen=True):
-    """Probabilities of tile sizes, each of shape (sizes, rows), in the order of :data:`TILES`."""
+class TileChances(Struct, frozen=True):
+    """Probabilities of tile sizes, each of shape (sizes, rows), in the order of
+    :func:`~silicast.kernels.candidates.tuned_sides`.
+    """
 
     m: F64
     n: F64
@@ -46,17 +43,18 @@ class Tiles(Struct, frozen=True):
 
     def expected(self, side: str) -> F64:
         """The mean size of a side, shape (rows,)."""
-        sizes = np.array(TILES[side], dtype=np.float64).reshape(-1, 1)
+        sizes = np.array(tuned_sides()[side], dtype=np.float64).reshape(-1, 1)
         return folded(getattr(self, side) * sizes)
 
     def likely(self, row: int) -> str:
         """The likeliest tile of a row, as tokens x columns x depth."""
         return "x".join(
-            str(sizes[int(np.argmax(getattr(self, side)[:, row]))]) for side, sizes in TILES.items()
+            str(sizes[int(np.argmax(getattr(self, side)[:, row]))])
+            for side, sizes in tuned_sides().items()
         )
 
 
-def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> Tiles:
+def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> TileChances:
     """What a tuned table would choose.
 
     Args:
@@ -75,7 +73,9 @@ def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> Tiles:
     for rows in sides.values():
         logits[rows] -= logits[rows].max(axis=0)
     raised = exp_fixed(np.maximum(logits, -40.0))
-    return Tiles(**{side: raised[rows] / folded(raised[rows]) for side, rows in sides.items()})
+    return TileChances(
+        **{side: raised[rows] / folded(raised[rows]) for side, rows in sides.items()}
+    )
 
 
 def terms_of(tokens: F64, experts: F64, width: F64, dtype: str) -> F64:
@@ -104,13 +104,13 @@ def weight_name(side: str, size: int, term: int) -> str:
 def _weights() -> tuple[F64, Mapping[str, slice]]:
     """Weights of the sizes of all sides, shape (terms, sizes, 1), and the places of each side's."""
     table = load_physics(PHYSICS).default
-    sizes = [(side, size) for side, each in TILES.items() for size in each]
+    sizes = [(side, size) for side, each in tuned_sides().items() for size in each]
     side, size = sizes[0]
     count = sum(name.startswith(f"{side}.{size}.") for name in table)
     rows = [[table[weight_name(*each, term)] for each in sizes] for term in range(count)]
-    ends = np.cumsum([len(each) for each in TILES.values()]).tolist()
+    ends = np.cumsum([len(each) for each in tuned_sides().values()]).tolist()
     sides = {
         side: slice(end - len(each), end)
-        for (side, each), end in zip(TILES.items(), ends, strict=True)
+        for (side, each), end in zip(tuned_sides().items(), ends, strict=True)
     }
     return np.array(rows)[:, :, None], sides

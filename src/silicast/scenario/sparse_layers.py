@@ -14,7 +14,7 @@ from typing import final
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
-from silicast.kernels.gemm_tiles import gemm_sizes
+from silicast.kernels.gemm_shapes import gemm_sizes
 from silicast.kernels.sparsity import FLAG, compression_s
 from silicast.learning.dispatch import KernelTime, times
 from silicast.scenario.resolve import find_any_device

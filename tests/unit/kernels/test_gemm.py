@@ -12,10 +12,10 @@ from silicast.core.dtypes import RECIPES, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import product_tiles
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm import Gemm, Setting, estimate
 from silicast.kernels.gemm_constants import measured_format, selected
-from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.implementation import implementation_for
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -169,11 +169,11 @@ def test_constants_of_a_recipe_and_a_library_take_precedence() -> None:
 
 
 def test_tiles_follow_the_instruction_of_the_architecture() -> None:
-    assert tiles_for("hopper", "tensor").family == "wgmma"
-    assert tiles_for("blackwell", "tensor").family == "umma"
-    assert tiles_for("ada", "tensor").family == "mma.sync"
-    assert tiles_for("hopper", "fma").family == "simt"
-    assert tiles_for("hopper", "tensor", 128.0).m.min() == 128.0
+    assert product_tiles("hopper", "tensor").family == "wgmma"
+    assert product_tiles("blackwell", "tensor").family == "umma"
+    assert product_tiles("ada", "tensor").family == "mma.sync"
+    assert product_tiles("hopper", "fma").family == "simt"
+    assert product_tiles("hopper", "tensor", 128.0).m.min() == 128.0
 
 
 def test_rows_of_a_chunk_do_not_depend_on_where_chunks_end() -> None:

@@ -8,14 +8,13 @@ import pytest
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
+from silicast.kernels.candidates import amd_sides, amd_tiles
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.gemm_choice import (
     FORMATS,
     PHYSICS,
-    SIDES,
     SLOPES,
     TERMS,
-    amd_tiles,
     is_tuned,
     terms_of,
     tile_probabilities,
@@ -34,7 +33,7 @@ def problems(rows: int = ROWS) -> tuple[F64, F64, F64, F64]:
 
 
 def nearness(rows: int = ROWS) -> F64:
-    found = RNG.uniform(0.05, 1.0, (len(SIDES), rows))
+    found = RNG.uniform(0.05, 1.0, (len(amd_sides()), rows))
     near: F64 = found / found.max(axis=0)
     return near
 
@@ -43,7 +42,7 @@ def nearness(rows: int = ROWS) -> F64:
 @pytest.mark.parametrize("architecture", ["cdna", "cdna3", "cdna4", "nobody's"])
 def test_chances_add_up_to_one(architecture: str, compute: str) -> None:
     chances = tile_probabilities(problems(), CORES, nearness(), architecture, compute)
-    assert chances.shape == (len(SIDES), ROWS)
+    assert chances.shape == (len(amd_sides()), ROWS)
     assert (chances >= 0.0).all()
     np.testing.assert_allclose(chances.sum(axis=0), 1.0, rtol=1e-12)
 
@@ -60,13 +59,15 @@ def test_a_row_has_the_same_bits_alone() -> None:
 def test_terms_are_finite_in_the_corners() -> None:
     for size in (1.0, float(1 << 24)):
         side = np.array([size])
-        found = terms_of(side, side, side, side, np.array([CORES]), np.full((len(SIDES), 1), 1e-9))
-        assert found.shape == (len(TERMS), len(SIDES), 1)
+        found = terms_of(
+            side, side, side, side, np.array([CORES]), np.full((len(amd_sides()), 1), 1e-9)
+        )
+        assert found.shape == (len(TERMS), len(amd_sides()), 1)
         assert np.isfinite(found).all()
 
 
 def test_large_products_take_large_tiles() -> None:
-    sides = np.array(SIDES, dtype=np.float64)
+    sides = np.array(amd_sides(), dtype=np.float64)
     areas = []
     for size in (32, 8192):
         op = Op.make("gemm", Variant(dtype="bf16"), m=size, n=size, k=4096)
@@ -89,10 +90,10 @@ def test_only_tuned_architectures_and_formats_are_named() -> None:
 
 def test_every_weight_is_there_and_the_file_is_small() -> None:
     physics = load_physics(PHYSICS)
-    shared = len(TERMS) + len(FORMATS) * len(SIDES) * len(SLOPES)
+    shared = len(TERMS) + len(FORMATS) * len(amd_sides()) * len(SLOPES)
     assert len(physics.default) == shared
     for table in physics.architectures.values():
-        assert len(table) % (len(SIDES) * len(SLOPES)) == 0
+        assert len(table) % (len(amd_sides()) * len(SLOPES)) == 0
         assert set(table) <= set(physics.default)
     assert (CATALOG / "physics" / f"{PHYSICS}.json").stat().st_size < 400_000
 

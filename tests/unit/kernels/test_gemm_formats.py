@@ -10,11 +10,11 @@ import pytest
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import product_tiles
 from silicast.kernels.check import check_kernel
 from silicast.kernels.formats import with_format
 from silicast.kernels.gemm import Gemm, Setting
 from silicast.kernels.gemm_constants import constants_for, lineage, run_as
-from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.learning import dispatch
 from silicast.workload.op import Op, OpBatch, Variant
@@ -207,8 +207,8 @@ def test_weights_widened_at_load_are_a_bf16_product() -> None:
 
 
 def test_clusters_multicast_and_others_do_not() -> None:
-    assert set(tiles_for("hopper", "tensor").fetched.ravel()) == {0.5, 0.25}
-    assert set(tiles_for("ampere", "tensor").fetched.ravel()) == {1.0}
+    assert set(product_tiles("hopper", "tensor").fetched.ravel()) == {0.5, 0.25}
+    assert set(product_tiles("ampere", "tensor").fetched.ravel()) == {1.0}
 
 
 @pytest.mark.parametrize("name", ["H100-SXM-80GB", "B200", "A100-SXM-80GB", "L40S"])
@@ -221,7 +221,7 @@ def test_efficiencies_of_memories_are_physical(name: str) -> None:
 
 
 def test_streaming_kernels_are_for_few_rows() -> None:
-    labels = tiles_for("ampere", "tensor", skinny_rows=4.0).labels
+    labels = product_tiles("ampere", "tensor", skinny_rows=4.0).labels
     assert [x for x in labels if "streaming" in x] == ["simt 4x16 streaming"]
     few, many = (times(A100, m, 1024, 65536, dtype="sq", library="trtllm") for m in (4, 5))
     assert "streaming" in few.analysis.choice()[0]

@@ -10,6 +10,7 @@ import pytest
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import product_tiles
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.gemm_constants import (
     SCALED,
@@ -18,7 +19,6 @@ from silicast.kernels.gemm_constants import (
     maker_of,
     selected,
 )
-from silicast.kernels.gemm_tiles import tiles_for
 from silicast.kernels.physics import load_physics
 from silicast.validation.scorecard.held_out import held_out, unmeasured
 from silicast.workload.op import Op, OpBatch, Variant
@@ -116,7 +116,9 @@ def test_a_faster_matrix_unit_alone_gains_less_than_its_rate() -> None:
 
 
 def test_libraries_that_choose_tiles_by_rows_pad_the_second_tile() -> None:
-    few, many = (tiles_for("hopper", "tensor", small_tile_rows=x).most_rows for x in (128.0, 0.0))
+    few, many = (
+        product_tiles("hopper", "tensor", small_tile_rows=x).most_rows for x in (128.0, 0.0)
+    )
     assert many is None
     assert few is not None
     assert few.min() == 128.0

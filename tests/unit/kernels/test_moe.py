@@ -10,6 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.candidates import expert_sizes, expert_tiles
 from silicast.kernels.implementation import shared_of
 from silicast.kernels.moe import (
     GROWTHS,
@@ -20,7 +21,7 @@ from silicast.kernels.moe import (
     selected,
     setting_of,
 )
-from silicast.kernels.moe_model import SIZES, Layer, candidates
+from silicast.kernels.moe_model import Layer
 from silicast.kernels.moe_recipes import stored, style_of
 from silicast.kernels.physics import load_physics
 from silicast.kernels.routing import busiest_loads
@@ -207,7 +208,7 @@ def test_a_layer_counts_padded_tiles() -> None:
         busiest_loads("balanced", *numbers), *(np.array([x]) for x in (100, 2, 64, 32, 1))
     )
     # 25 tokens an expert: four tiles of 8, two of 16, one of any larger size, on 8 experts
-    assert dict(zip(SIZES, found.tiles[:, 0].tolist(), strict=True)) == {
+    assert dict(zip(expert_sizes(), found.tiles[:, 0].tolist(), strict=True)) == {
         8: 32.0, 16: 16.0, 32: 8.0, 64: 8.0, 128: 8.0,
     }  # fmt: skip
     assert found.assigned[0] == 200.0
@@ -215,8 +216,8 @@ def test_a_layer_counts_padded_tiles() -> None:
 
 
 def test_tiles_are_limited_by_the_style() -> None:
-    assert all(not label.startswith("8x") for label in candidates(16.0, 128.0).labels)
-    assert len(candidates(8.0, 128.0).labels) == 8
+    assert all(not label.startswith("8x") for label in expert_tiles(16.0, 128.0).labels)
+    assert len(expert_tiles(8.0, 128.0).labels) == 8
 
 
 def test_unmeasured_architectures_are_less_certain() -> None:

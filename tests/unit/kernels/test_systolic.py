@@ -135,7 +135,7 @@ def test_a_format_without_a_unit_is_said_and_widens(dtype: str, said: str) -> No
     device = find_device("TPU v6e")
     for family, sizes in (
         ("gemm", {"m": 4096, "n": 4096, "k": 4096}),
-        ("moe", {"tokens": 256, "hidden": 2048, "inter": 768, "experts": 64, "topk": 8}),
+        ("moe", {"tokens": 256, "hidden": 2048, "intermediate": 768, "experts": 64, "topk": 8}),
     ):
         wide, narrow = (
             times([Op.make(family, Variant(dtype=name), **sizes)], device)[0]

@@ -8,22 +8,23 @@ import pytest
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
+from silicast.kernels.candidates import tuned_sides
 from silicast.kernels.moe import Moe
 from silicast.kernels.physics import load_physics
-from silicast.kernels.tuned_tiles import PHYSICS, TILES, Tiles, terms_of, tile_choice
+from silicast.kernels.tuned_tiles import PHYSICS, TileChances, terms_of, tile_choice
 from silicast.workload.op import Op, OpBatch, Variant
 
 TOKENS = np.array([1.0, 16.0, 64.0, 512.0, 4096.0, 65536.0])
 
 
-def choice(tokens: F64 = TOKENS, dtype: str = "bf16") -> Tiles:
+def choice(tokens: F64 = TOKENS, dtype: str = "bf16") -> TileChances:
     return tile_choice(tokens, np.full_like(tokens, 128.0), np.full_like(tokens, 768.0), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block", "int8_wo", "int8", "nvfp4"])
 def test_probabilities_sum_to_one(dtype: str) -> None:
     found = choice(dtype=dtype)
-    for side, sizes in TILES.items():
+    for side, sizes in tuned_sides().items():
         chances = getattr(found, side)
         assert chances.shape == (len(sizes), len(TOKENS))
         assert (chances >= 0.0).all()
@@ -41,18 +42,18 @@ def test_a_row_has_the_same_bits_alone() -> None:
     together = choice()
     for row in range(len(TOKENS)):
         alone = choice(TOKENS[row : row + 1])
-        for side in TILES:
+        for side in tuned_sides():
             assert (getattr(alone, side)[:, 0] == getattr(together, side)[:, row]).all()
 
 
 def test_every_term_has_weights() -> None:
     terms = terms_of(TOKENS, TOKENS, TOKENS, "fp8")
-    assert len(load_physics(PHYSICS).default) == len(terms) * sum(map(len, TILES.values()))
+    assert len(load_physics(PHYSICS).default) == len(terms) * sum(map(len, tuned_sides().values()))
 
 
 def test_choices_of_unseen_files_beat_the_commonest_and_the_default_rule() -> None:
     scores = load_physics(PHYSICS).card.scores
-    for side in TILES:
+    for side in tuned_sides():
         found = scores[f"block_{side}"]
         assert found["accuracy"] > found["commonest"] + 0.1
         assert found["rows"] > 1000

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
+from silicast.kernels.candidates import amd_sides, amd_tiles
 from silicast.kernels.gemm import Setting
 from silicast.kernels.gemm_choice import FORMATS as FORMATS_HELD
-from silicast.kernels.gemm_choice import SIDES, amd_tiles, tile_probabilities
+from silicast.kernels.gemm_choice import tile_probabilities
 from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
 from silicast.validation.scorecard.rows import Labels, Mask, checksum_one_in, subsample
 from silicast.validation.scorecard.suite import Scored, Suite
@@ -163,7 +164,7 @@ def candidate_times(rows: Tuned) -> F64:
 
 def chosen_candidate(rows: Tuned) -> NDArray[np.int64]:
     """The index of the winner among the candidates, -1 where it is none of them."""
-    places = {side: index for index, side in enumerate(SIDES)}
+    places = {side: index for index, side in enumerate(amd_sides())}
     tiles = zip(rows.tile_m.tolist(), rows.tile_n.tolist(), strict=True)
     return np.array([places.get((int(m), int(n)), -1) for m, n in tiles])
 
@@ -187,7 +188,7 @@ def _key(rows: Tuned) -> tuple[str, str]:
 def _counts(rows: Tuned) -> F64:
     """How often each candidate won."""
     chosen = chosen_candidate(rows)
-    return np.bincount(chosen[chosen >= 0], minlength=len(SIDES)).astype(np.float64)
+    return np.bincount(chosen[chosen >= 0], minlength=len(amd_sides())).astype(np.float64)
 
 
 def _scored(rows: Tuned, counts: F64) -> Scored:
