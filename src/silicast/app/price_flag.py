@@ -17,6 +17,7 @@ FLAG = "--price"
 PRICED = "price: a device is {}"
 _ALONE = re.compile(r"-?\d*\.?\d+[A-Za-z]{0,3}")
 """A number, with a currency or without; what else has no ``=`` is a file, as ``2026.csv``."""
+_COMMA = re.compile(r"\d+,\d+")
 
 
 def price_of(text: str | None, where: str | None, device: str) -> Price | None:
@@ -39,6 +40,10 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     from silicast.exploration.prices import price_list
     from silicast.hardware.catalog import find_device
 
+    if _COMMA.fullmatch(text.strip()):
+        raise SilicastError(
+            f"has a comma: {text}", field=FLAG, hint=f"write {text.strip().replace(',', '.')}"
+        )
     alone = _ALONE.fullmatch(text.strip())
     prices = price_list([f"{device}={text}" if alone else text], where, [device])
     found = prices.of(find_device(device).name)
@@ -58,16 +63,21 @@ def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:
     return {**scenario, "cluster": cluster}
 
 
-def with_price_line(report: RenderableType, price: Price | None) -> RenderableType:
-    """A report that says whose price its cost rests on; what makes the price doubtful is warned
-    about.
-    """
+def warn_of_doubt(price: Price | None) -> None:
+    """Warns of what makes a price doubtful."""
     if price is None:
-        return report
+        return
     import datetime
-
-    from rich.console import Group
 
     if doubt := price.doubt(datetime.datetime.now(tz=datetime.UTC).date()):
         warn(f"the price {doubt}: {price.said()}")
+
+
+def with_price_line(report: RenderableType, price: Price | None) -> RenderableType:
+    """A report that says whose price its cost rests on; of a doubtful one is warned."""
+    if price is None:
+        return report
+    from rich.console import Group
+
+    warn_of_doubt(price)
     return Group(report, PRICED.format(price.said()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.core.errors import SilicastError
+from silicast.exploration.prices import Price
 from silicast.report.answers import metrics_table, notes, setup_lines, title
 from silicast.report.numbers import percent, rounded
 from silicast.report.tables import listing
@@ -26,7 +26,7 @@ def training_report(
     scenario: Mapping[str, Any],
     answer: Mapping[str, Any],
     tokens: str | None = None,
-    price: float | None = None,
+    price: Price | None = None,
 ) -> RenderableType:
     """Everything a person needs of one training step.
 
@@ -104,24 +104,20 @@ def tokens_of(text: str) -> float:
     return float(found[1]) * _SCALES[found[2].upper()]
 
 
-def check_run(tokens: str | None, price: float | None) -> None:
-    """Raises SilicastError unless a whole run's tokens and price can be read."""
+def check_run(tokens: str | None, price: Price | None) -> None:
+    """Raises SilicastError unless a whole run's tokens can be read; a price needs them."""
     if tokens is not None:
         tokens_of(tokens)
-    if price is None:
-        return
-    if tokens is None:
+    elif price is not None:
         raise SilicastError("is missing: a price means nothing without it", field="--tokens")
-    if not 0.0 <= price < math.inf:
-        raise SilicastError(f"expected a price from 0 on, found {price:g}", field="--price")
 
 
-def run_lines(answer: Mapping[str, Any], tokens: str, price: float | None) -> list[str]:
+def run_lines(answer: Mapping[str, Any], tokens: str, price: Price | None) -> list[str]:
     """What a whole run of so many tokens ("15T") takes."""
     return [whole_run(answer, tokens_of(tokens), price)]
 
 
-def whole_run(answer: Mapping[str, Any], tokens: float, price: float | None) -> str:
+def whole_run(answer: Mapping[str, Any], tokens: float, price: Price | None) -> str:
     """Days, device hours and cost of a whole run."""
     gpus = int(answer["why"]["deployment"]["devices"])
     rates, failing = _rates(answer["metrics"], gpus)
@@ -134,7 +130,9 @@ def whole_run(answer: Mapping[str, Any], tokens: float, price: float | None) -> 
         f"{rounded(days['p95'])} to {rounded(days['p05'])}) {failing}: "
         f"{hours:,.0f} device hours"
     )
-    return text if price is None else f"{text}, {hours * price:,.0f} at {price:g} an hour"
+    if price is None:
+        return text
+    return f"{text}, {hours * price.per_hour:,.0f} {price.currency} at {price.said()}"
 
 
 def _counted(tokens: float) -> str:

@@ -31,7 +31,7 @@ FROZEN = {
         "--checkpoint-interval-s --restart-s --slow-fraction --slow-factor --offload-optimizer "
         "--offload-activations --offload-weights --offload-update --loader-tokens-per-s "
         "--storage-gb-per-s --checkpoint-every --checkpoint-async --no-checkpoint-async "
-        "--tokens --price --trace --resume --html --calibration --strict --json"
+        "--tokens --price --price-where --trace --resume --html --calibration --strict --json"
     ),
     "capacity": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows"

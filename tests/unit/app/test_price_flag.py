@@ -34,3 +34,9 @@ def test_numbers(text: str, per_hour: float, currency: str) -> None:
 def test_what_is_neither(text: str) -> None:
     with pytest.raises(SilicastError):
         price_of(text, None, "h100")
+
+
+def test_a_decimal_comma_is_named() -> None:
+    with pytest.raises(SilicastError) as refused:
+        price_of("2,5", None, "h100")
+    assert refused.value.hint == "write 2.5"

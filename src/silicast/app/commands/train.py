@@ -9,6 +9,7 @@ from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
+from silicast.app.price_flag import price_of, warn_of_doubt
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.app.train_flags import (
     TrainDegrees,
@@ -27,7 +28,8 @@ def train(
     host: TrainHost | None = None,
     *,
     tokens: str | None = None,
-    price: float | None = None,
+    price: str | None = None,
+    price_where: str | None = None,
     trace: TraceFile = None,
     resume: Path | None = None,
     html: HtmlFile = None,
@@ -39,7 +41,8 @@ def train(
 
     Args:
         tokens: to train on in all (15T, 300B): says how many days, and what it costs.
-        price: of one device for an hour, for --tokens.
+        price: of a device for an hour, for --tokens: 2.5, h100=2.3EUR, or a CSV file of prices.
+        price_where: which prices of a file count: provider=lambda,term=spot,region=us-east.
         trace: file for the step's timeline, for ui.perfetto.dev; needs degrees.
         resume: file in which a search keeps each plan that it predicted; the same search goes on
             from there.
@@ -50,7 +53,8 @@ def train(
     """
     from silicast.report.training import check_run, run_lines, training_report
 
-    check_run(tokens, price)
+    paid = price_of(price, price_where, asked.device)
+    check_run(tokens, paid)
     plan = degrees or TrainDegrees()
     scenario = with_calibrations(training_scenario(asked, plan, losses, host), calibration)
 
@@ -63,11 +67,12 @@ def train(
     reply = _searched(scenario, resume) if searches else predicted(scenario)
 
     write_trace(scenario, trace)
-    asked_too = () if tokens is None or not reply["ok"] else run_lines(reply, tokens, price)
+    asked_too = () if tokens is None or not reply["ok"] else run_lines(reply, tokens, paid)
     write_html(scenario, reply, html, asked_too)
 
     def report(answer: dict[str, Any]) -> Any:
-        return training_report(scenario, answer, tokens, price)
+        warn_of_doubt(paid)
+        return training_report(scenario, answer, tokens, paid)
 
     return print_reply(reply, report, json=json, strict=strict)
 
