@@ -41,6 +41,8 @@ def serve(
     power_w: float | None = None,
     replicas: int = 1,
     seed: int = 0,
+    price: float | str | None = None,
+    price_where: str | None = None,
     **fields: Any,
 ) -> Predicted:
     """Latency and throughput of a model under load, as ``silicast serve`` predicts them.
@@ -48,6 +50,8 @@ def serve(
     Args:
         concurrency, rate, trace: one of them says how requests come.
         slo: limits such as ``"ttft_p99=1s,tpot_p99=50ms"``.
+        price: USD for an hour of the device, or as the command takes it: ``"2.3EUR"``, or the name
+            of a file of prices, of which ``price_where`` chooses.
         fields: further fields of a scenario; they go before what the other arguments say.
 
     Raises:
@@ -66,6 +70,7 @@ def serve(
         trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
         requests=requests, range_ratio=range_ratio, slo=slo, engine=engine, dtype=dtype,
         kv_dtype=kv_dtype, power_w=power_w, replicas=replicas, seed=seed,
+        price=None if price is None else str(price), price_where=price_where,
     )  # fmt: skip
     degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
     return predict({**serving_scenario(asked, degrees), **fields})

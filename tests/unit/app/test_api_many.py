@@ -171,3 +171,11 @@ def test_users_and_prices_are_compared_from_python() -> None:
         silicast.compare(**asked, users=4, batch=2)
     with pytest.raises(SilicastError, match="unknown argument 'btch'"):
         silicast.compare(**asked, btch=2)
+
+
+def test_a_served_token_costs_what_the_device_does() -> None:
+    asked: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "h100", "concurrency": 2}
+    found = silicast.serve(**asked, requests=4, input_len=64, output_len=8, price=2.5)
+    cost = found["cost_per_million_output_tokens"].estimate
+    rate = found["output_tokens_per_s"].estimate
+    assert cost == pytest.approx(2.5e6 / 3600.0 / rate, rel=0.01)
