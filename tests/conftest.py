@@ -1,4 +1,4 @@
-"""Random cases: the same ones in every `make test`, fresh ones in `make test-full`.
+"""Random cases: the same in every `make test`, fresh ones in `make test-full`; measured tables.
 
 A run that lands or blocks a change must not depend on luck, nor on how busy the machine is;
 `make test-full` sets ``SILICAST_FRESH_CASES`` and looks for new counterexamples.
@@ -7,9 +7,23 @@ A run that lands or blocks a change must not depend on luck, nor on how busy the
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from silicast.core.errors import SilicastError
+from silicast.validation.scorecard.suite import data_folder
 
 settings.register_profile("repeatable", derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("fresh", print_blob=True, deadline=None)
 settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of measured tables; without them the test is skipped, loudly."""
+    try:
+        return data_folder()
+    except SilicastError as error:
+        pytest.skip(f"MEASURED DATA ABSENT, accuracy not recomputed: {error}")

@@ -23,12 +23,15 @@ FITS_ANEW = {"calibrated", "unseen", "ways"}
 SIMULATED = {"mlenergy", "mlperf", "serving", "serving-disaggregated", "serving-throughput"}
 """Suites that simulate seconds for a row."""
 
+MAPPED = {"accelerator", "training"}
+"""Suites that search mappings or plans for a row."""
+
 TRACED = {"vision": ("torch", "timm"), "diffusion": ("torch", "diffusers", "transformers")}
 """Suites that trace programs first: packages that they need. Minutes, as long as none is kept."""
 
 SAMPLED = [
     pytest.param(name, marks=pytest.mark.full)
-    if name in {*FITS_ANEW, *SIMULATED, *TRACED}
+    if name in {*FITS_ANEW, *SIMULATED, *MAPPED, *TRACED}
     else name
     for name in sorted(suites())
 ]

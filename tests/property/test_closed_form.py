@@ -162,7 +162,9 @@ def test_a_formula_is_the_accounting_of_any_mapping(seed: int) -> None:
 
 
 @pytest.mark.parametrize("op", [PRODUCT, PRODUCTS, WINDOWS])
-@pytest.mark.parametrize("name", ["tpu-v4-nest", "simba-like", "hbm-pim"])
+@pytest.mark.parametrize(
+    "name", ["tpu-v4-nest", pytest.param("simba-like", marks=pytest.mark.full), "hbm-pim"]
+)
 def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op: str) -> None:
     chip, kind = chip_of(find_device(name)), Problem(op)
     if op == WINDOWS and not chip.slides:

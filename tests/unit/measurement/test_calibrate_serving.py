@@ -188,6 +188,7 @@ def test_a_detailed_benchmark_is_predicted_request_by_request(tmp_path: Path) ->
     assert max(value for name, value in others.items() if name.endswith("_ms")) > 2.0
 
 
+@pytest.mark.full
 def test_throughput_alone_calibrates_where_clients_wait(
     folder: Path, machine: Path, unseen: Path
 ) -> None:

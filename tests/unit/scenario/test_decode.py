@@ -226,7 +226,7 @@ def test_a_bare_engine_is_a_table_with_that_name() -> None:
         (SPLIT, "pools.b.role", None, "pools.a.role", "no other pool has role 'decode'"),
         (SPLIT, "links", {"l": {"from": "b"}}, "links.l.from", "pool 'b' has not role 'prefill'"),
         (SPLIT, "links", {"l": {"to": "a"}}, "links.l.to", "from prefill to decode: b"),
-        (SPLIT, "links", {"l": {}, "m": {}}, "links.m", "keep l or m"),
+        (SPLIT, "links", {"l": {}, "m": {}}, "links.m", "one link that joins all pools"),
         (INFERENCE, "model", None, "model", "is missing"),
         (INFERENCE, "parallel.tp", 0, "parallel.tp", ">= 1, found 0"),
         (INFERENCE, "parallel.tp", -8, "parallel.tp", "found -8"),

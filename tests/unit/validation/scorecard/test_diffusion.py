@@ -1,18 +1,17 @@
 """Pipelines that make images by diffusion."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from silicast.validation.scorecard.diffusion_models import pipelines
 from silicast.validation.scorecard.model_suite import Case
 from silicast.validation.scorecard.static_networks import resnet50
-from silicast.validation.scorecard.suite import data_folder
 from silicast.validation.scorecard.suites import diffusion
 from silicast.validation.scorecard.suites.diffusion import (
     DEVICES,
     HALVES,
-    TABLE,
     Campaign,
     answer,
     cases,
@@ -76,10 +75,8 @@ def test_constants_of_a_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _answer(monkeypatch, 4, power=100.0)[1] <= 700.0 * seconds / 8 * (1 + 1e-9)
 
 
-def test_rows_of_a_half_are_of_its_pipelines() -> None:
-    data = data_folder()
-    if not (data / TABLE).is_file():
-        pytest.skip(f"needs the data: {data / TABLE} is not there")
+@pytest.mark.data
+def test_rows_of_a_half_are_of_its_pipelines(data: Path) -> None:
     for half in ("fitted", "scored"):
         found = cases(data, half)
         assert found
