@@ -111,7 +111,7 @@ def test_a_page_says_all_that_was_asked(tmp_path: Path, capsys: pytest.CaptureFi
     assert served.count("<tr>") < 30
     main([*COMMANDS["train"].split(), "--tokens", "15T", "--price", "2.5", "--html", str(path)])
     trained = path.read_text(encoding="utf-8")
-    for words in ("15T tokens take", "at 2.5 an hour", ">update<", "tp 8"):
+    for words in ("15T tokens take", "at 2.5 USD an hour", ">update<", "tp 8"):
         assert words in trained, words
     assert "e2e" not in trained
     capsys.readouterr()
