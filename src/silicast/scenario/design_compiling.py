@@ -7,37 +7,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from silicast.accelerator.architecture_file import design_path
 from silicast.accelerator.chip import chip_of
 from silicast.accelerator.compiled import EFFORT, Wanted, compiled, wanted, with_mappings
 from silicast.accelerator.device import device_of_design
 from silicast.accelerator.refit import listening
 from silicast.core.compiled import read_toml
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
-from silicast.core.providers import provided_files
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 
 PROGRAMS = frozenset({".json", ".onnx", ".pt2"})
 """Endings of files of programs; a model's own config.json is given by its folder."""
 _TIMES = itertools.count()
-
-
-def design_path(name: str) -> Path:
-    """The file of a design by name or path.
-
-    Raises:
-        SilicastError: no design of the catalog has the name.
-    """
-    if name.endswith(".toml"):
-        return Path(name)
-    files = {key: Path(path) for key, (_, path) in provided_files().items()}
-    if name not in files:
-        raise unknown_name(
-            f"unknown design {name!r}", "design",
-            f"give a path that ends in .toml, or one of {', '.join(files)}",
-        )  # fmt: skip
-    return files[name]
 
 
 def compile_design(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import tempfile
 from pathlib import Path
 from typing import ClassVar, final
@@ -14,8 +13,8 @@ from silicast.accelerator.cost import Objective
 from silicast.accelerator.einsum import Einsum, Tensor
 from silicast.accelerator.foreign.reader import Hardware
 from silicast.accelerator.fusion_search import objective_value
-from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer
-from silicast.core.errors import SilicastError, unsupported
+from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
+from silicast.core.errors import unsupported
 
 OBJECTIVES: dict[Objective, tuple[str, ...]] = {
     "energy": ("ENERGY",), "latency": ("LATENCY",), "edp": ("ENERGY", "LATENCY"),
@@ -58,32 +57,21 @@ class AccelForge(Peer):
 
         arch = self.hardware(chip).architecture
         bits = arch.memories[0].word_bits
-        logging.disable(logging.WARNING)
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "spec.yaml"
-                file.write_text(
-                    architecture_text(arch) + workload_text(einsum, bits), encoding="utf-8"
+        with tempfile.TemporaryDirectory() as folder, called(self.name, chip):
+            file = Path(folder) / "spec.yaml"
+            file.write_text(architecture_text(arch) + workload_text(einsum, bits), encoding="utf-8")
+            spec = accelforge.Spec.from_yaml(str(file))
+            first, *others = (getattr(Metrics, name) for name in OBJECTIVES[objective])
+            for other in others:
+                first = first | other
+            spec.mapper.metrics = first
+            found = spec.map_workload_to_arch(print_progress=False)
+            pairs = list(
+                zip(
+                    found.energy(list_if_one_mapping=True),
+                    found.latency(list_if_one_mapping=True), strict=True,
                 )
-                spec = accelforge.Spec.from_yaml(str(file))
-                first, *others = (getattr(Metrics, name) for name in OBJECTIVES[objective])
-                for other in others:
-                    first = first | other
-                spec.mapper.metrics = first
-                found = spec.map_workload_to_arch(print_progress=False)
-                pairs = list(
-                    zip(
-                        found.energy(list_if_one_mapping=True),
-                        found.latency(list_if_one_mapping=True), strict=True,
-                    )
-                )  # fmt: skip
-        except Exception as error:  # the tool's own, of any kind
-            raise SilicastError(
-                f"accelforge failed: {type(error).__name__}: {str(error)[:200]}",
-                kind="unsupported", field="engine", file=str(chip),
-            ) from None  # fmt: skip
-        finally:
-            logging.disable(logging.NOTSET)
+            )  # fmt: skip
         known = [(float(joules) / PICO, float(s) * arch.clock_hz) for joules, s in pairs]
         energy, cycles = min(known, key=lambda each: objective_value(objective, *each))
         return PeerAnswer(f"accelforge {version('accelforge')}", energy, cycles)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
@@ -61,6 +64,25 @@ class Peer(ABC):
         Raises:
             SilicastError: the tool does not take the layer, or fails.
         """
+
+
+@contextmanager
+def called(name: str, chip: Path) -> Iterator[None]:
+    """A peer's Python runs without its log.
+
+    Raises:
+        SilicastError: whatever it raises, with the chip that it was asked about.
+    """
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    except Exception as error:  # the tool's own, of any kind
+        raise SilicastError(
+            f"{name} failed: {type(error).__name__}: {str(error)[:200]}",
+            kind="unsupported", field="engine", file=str(chip),
+        ) from None  # fmt: skip
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 PEERS: Registry[Peer] = Registry("silicast.accelerator.peers", "peer", "engine")

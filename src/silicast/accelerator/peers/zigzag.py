@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -11,8 +10,8 @@ from typing import Any, ClassVar, final
 from silicast.accelerator.cost import Objective
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.foreign.zigzag import DIMS
-from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer
-from silicast.core.errors import SilicastError, unsupported
+from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
+from silicast.core.errors import unsupported
 
 OBJECTIVES: dict[Objective, str] = {"energy": "energy", "latency": "latency", "edp": "EDP"}
 MAPPING = """- name: default
@@ -45,23 +44,14 @@ class ZigZag(Peer):
 
         from zigzag.api import get_hardware_performance_zigzag
 
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, called(self.name, chip):
             mapping = Path(folder) / "mapping.yaml"
             mapping.write_text(MAPPING, encoding="utf-8")
-            logging.disable(logging.WARNING)
-            try:
-                energy, cycles, *_ = get_hardware_performance_zigzag(
-                    [layer_of(einsum)], str(chip), str(mapping), opt=OBJECTIVES[objective],
-                    dump_folder=folder, pickle_filename=f"{folder}/unread",
-                    loma_show_progress_bar=False,
-                )  # fmt: skip
-            except Exception as error:  # the tool's own, of any kind
-                raise SilicastError(
-                    f"zigzag failed: {type(error).__name__}: {str(error)[:200]}",
-                    kind="unsupported", field="engine", file=str(chip),
-                ) from None  # fmt: skip
-            finally:
-                logging.disable(logging.NOTSET)
+            energy, cycles, *_ = get_hardware_performance_zigzag(
+                [layer_of(einsum)], str(chip), str(mapping), opt=OBJECTIVES[objective],
+                dump_folder=folder, pickle_filename=f"{folder}/unread",
+                loma_show_progress_bar=False,
+            )  # fmt: skip
         return PeerAnswer(f"zigzag {version('zigzag-dse')}", float(energy), float(cycles))
 
 
