@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, TypeVar, cast, final
 
 import msgspec
 import numpy as np
@@ -57,6 +57,21 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scores: dict[str, float]
     campaign_log_sd: float = 0.0
     release_log_sd: float = 0.0
+
+
+class CardOfTensors(Protocol):
+    """What every card says of the file of tensors beside it."""
+
+    @property
+    def format(self) -> int:
+        """Layout of card and tensors."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the tensors."""
+
+
+C = TypeVar("C", bound=CardOfTensors)
 
 
 @final
@@ -119,8 +134,7 @@ class Artefact:
         """Its trees; decoded once."""
         found = self._trees.get(trained.key)
         if found is None:
-            head = f"{trained.key}/"
-            mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
+            mine = tensors_under(self._tensors, f"{trained.key}/")
             found = self._trees[trained.key] = _forest(mine)
         return found
 
@@ -139,7 +153,7 @@ class Artefact:
         found = self._others.get(head)
         if found is None:
             bins = self.trees(trained).common.bins
-            mine = {n.removeprefix(head): x for n, x in self._tensors.items() if n.startswith(head)}
+            mine = tensors_under(self._tensors, head)
             found = self._others[head] = trees_of_tensors(bins, mine) if mine else no_trees(bins)
         return found
 
@@ -265,18 +279,45 @@ def _refuse_stale(card: Card, path: Path) -> None:
 
 def read_artefact(path: Path) -> Artefact:
     """An artefact by its card's path; raises as :func:`load_artefact`."""
+    return Artefact(*read_card(path, Card, (FORMAT, FORMAT - 1)))
+
+
+def read_card(
+    path: Path, kind: type[C], formats: tuple[int, ...]
+) -> tuple[C, dict[str, NDArray[Any]]]:
+    """A card and the tensors beside it.
+
+    Args:
+        formats: that are read, the present one first.
+
+    Raises:
+        SilicastError: a card or tensors that are broken, of another version or hash.
+    """
     try:
-        card = msgspec.json.decode(path.read_bytes(), type=Card)
+        card = msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.DecodeError as error:
         raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
-    if card.format not in (FORMAT, FORMAT - 1):
+    if card.format not in formats:
         raise SilicastError(
-            f"has format {card.format}, this version reads {FORMAT}",
+            f"has format {card.format}, this version reads {formats[0]}",
             file=str(path),
             field="format",
             hint=AGAIN,
         )
-    return Artefact(card, read_tensors(path.with_suffix(".safetensors"), card.sha256))
+    return card, read_tensors(path.with_suffix(".safetensors"), card.sha256)
+
+
+def write_card(path: Path, card: C, tensors: dict[str, NDArray[Any]]) -> C:
+    """Writes tensors and then their card with their hash; returns that card."""
+    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
+    hashed: C = msgspec.structs.replace(cast("Any", card), sha256=digest)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(hashed), indent=1) + b"\n")
+    return hashed
+
+
+def tensors_under(tensors: Mapping[str, NDArray[Any]], head: str) -> dict[str, NDArray[Any]]:
+    """The tensors whose names begin with ``head``, by the rest of their names."""
+    return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
 
 
 def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card:
@@ -292,7 +333,4 @@ def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card
         for kind, trees in (("ceiling", part.ceiling), ("spread", part.spread)):
             tensors |= {f"{key}/{kind}/{name}": x for name, x in tensors_of_trees([trees]).items()}
         tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
-    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
-    card = msgspec.structs.replace(card, sha256=digest)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
-    return card
+    return write_card(path, card, tensors)

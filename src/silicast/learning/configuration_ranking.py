@@ -27,12 +27,9 @@ from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import Recipe
-from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.core.provenance import Provenance
-from silicast.core.tensors import read_tensors, write_tensors
 from silicast.hardware.device import Device
 from silicast.kernels.blocks import tiles_of
 from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
@@ -45,7 +42,15 @@ from silicast.kernels.tile_times import (
     tile_constants,
     tile_times,
 )
-from silicast.learning.artefact import AGAIN, bins_of, edges_of, tensors_of_trees, trees_of_tensors
+from silicast.learning.artefact import (
+    bins_of,
+    edges_of,
+    read_card,
+    tensors_of_trees,
+    tensors_under,
+    trees_of_tensors,
+    write_card,
+)
 from silicast.learning.configuration_features import configuration_features
 from silicast.learning.oblivious import Trees, binned, codes, scaled
 
@@ -136,24 +141,10 @@ def read_ranker(path: Path) -> Ranker:
     Raises:
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
-    try:
-        card = msgspec.json.decode(path.read_bytes(), type=RankerCard)
-    except msgspec.DecodeError as error:
-        raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
-    if card.format != FORMAT:
-        raise SilicastError(
-            f"has format {card.format}, this version reads {FORMAT}", file=str(path),
-            field="format", hint=AGAIN,
-        )  # fmt: skip
-    tensors = read_tensors(path.with_suffix(".safetensors"), card.sha256)
+    card, tensors = read_card(path, RankerCard, (FORMAT,))
     bins = np.stack([bins_of(row) for row in tensors["edges"]])
-    odds, time = (trees_of_tensors(bins, _under(tensors, part)) for part in PARTS)
+    odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
     return Ranker(card, odds, time)
-
-
-def _under(tensors: Mapping[str, NDArray[Any]], part: str) -> dict[str, NDArray[Any]]:
-    head = f"{part}/"
-    return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
 
 
 def write_ranker(path: Path, ranker: Ranker) -> None:
@@ -161,9 +152,7 @@ def write_ranker(path: Path, ranker: Ranker) -> None:
     tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
     for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
         tensors |= {f"{part}/{name}": x for name, x in tensors_of_trees([trees]).items()}
-    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
-    card = msgspec.structs.replace(ranker.card, sha256=digest)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
+    write_card(path, ranker.card, tensors)
 
 
 @final

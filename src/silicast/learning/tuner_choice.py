@@ -25,14 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG
-from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
 from silicast.core.numerics import F64, exp_fixed, folded
 from silicast.core.provenance import Provenance
-from silicast.core.tensors import read_tensors, write_tensors
 from silicast.hardware.device import Device
 from silicast.kernels.core_limits import core_limits
-from silicast.learning.artefact import AGAIN, bins_of, edges_of, tensors_of_trees, trees_of_tensors
+from silicast.learning.artefact import (
+    bins_of,
+    edges_of,
+    read_card,
+    tensors_of_trees,
+    tensors_under,
+    trees_of_tensors,
+    write_card,
+)
 from silicast.learning.oblivious import Trees, TreeSums, binned, codes, scaled
 
 FORMAT = 1
@@ -217,28 +222,17 @@ def read_tuner(path: Path) -> Tuner:
     Raises:
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
-    try:
-        card = msgspec.json.decode(path.read_bytes(), type=TunerCard)
-    except msgspec.DecodeError as error:
-        raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
-    if card.format != FORMAT:
-        raise SilicastError(
-            f"has format {card.format}, this version reads {FORMAT}", file=str(path),
-            field="format", hint=AGAIN,
-        )  # fmt: skip
-    tensors = read_tensors(path.with_suffix(".safetensors"), card.sha256)
+    card, tensors = read_card(path, TunerCard, (FORMAT,))
     trees: dict[str, dict[str, tuple[Trees, ...]]] = {}
     for kind, sides in card.sizes.items():
         bins = np.stack([bins_of(row) for row in tensors[f"{kind}/edges"]])
         trees[kind] = {
-            side: _split(trees_of_tensors(bins, _under(tensors, f"{kind}/{side}/")), len(sizes))
+            side: _split(
+                trees_of_tensors(bins, tensors_under(tensors, f"{kind}/{side}/")), len(sizes)
+            )
             for side, sizes in sides.items()
         }
     return Tuner(card, trees)
-
-
-def _under(tensors: Mapping[str, NDArray[Any]], head: str) -> dict[str, NDArray[Any]]:
-    return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
 
 
 def _split(every: Trees, count: int) -> tuple[Trees, ...]:
@@ -258,6 +252,4 @@ def write_tuner(path: Path, tuner: Tuner) -> None:
         for side, trees in sides.items():
             own = tensors_of_trees(trees)
             tensors |= {f"{kind}/{side}/{name}": values for name, values in own.items()}
-    digest = write_tensors(path.with_suffix(".safetensors"), tensors)
-    card = msgspec.structs.replace(tuner.card, sha256=digest)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")
+    write_card(path, tuner.card, tensors)
