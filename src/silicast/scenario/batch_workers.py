@@ -244,7 +244,7 @@ class Workers:
             self._cost.learn(found)
             self._found[number] = found
             return
-        self._found[number] = self._one_by_one(self._pieces[number], process.died_of())
+        self._found[number] = self._one_by_one(self._pieces[number])
         process.end()
         self._processes[self._processes.index(process)] = self._another()
 
@@ -253,23 +253,27 @@ class Workers:
         process.is_ready()
         return process
 
-    def _one_by_one(self, piece: Sequence[Line], reason: str) -> Replies:
-        """Answers of a piece that ended a process; the case that did is refused."""
+    def _one_by_one(self, piece: Sequence[Line]) -> Replies:
+        """Answers of a piece that ended a process; a case that ends a new one too is refused."""
         rows: list[Replied] = []
-        process = self._another()
+        process, is_new = self._another(), True
         try:
             for line in piece:
-                if len(piece) > 1:
-                    process.give(0, [line])
-                    found = process.take()
-                    if found is not None:
-                        rows += found.rows
-                        continue
-                    reason = process.died_of()
+                process.give(0, [line])
+                found = process.take()
+                if found is None and not is_new:  # it may have died of what it answered before
                     process.end()
                     process = self._another()
-                said = f"the process that answered it ended with {reason}"
+                    process.give(0, [line])
+                    found = process.take()
+                is_new = found is None
+                if found is not None:
+                    rows += found.rows
+                    continue
+                said = f"the process that answered it ended with {process.died_of()}"
                 rows.append(Replied.of(broken(said, stated_id(line))))
+                process.end()
+                process = self._another()
         finally:
             process.end()
         return Replies(rows)

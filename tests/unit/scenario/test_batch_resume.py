@@ -343,9 +343,9 @@ def test_a_case_that_ends_every_process_is_refused(
     give = batch_workers._Process.give
 
     def gives(self: Any, piece: int, lines: Any) -> None:
-        give(self, piece, lines)
-        if any(b"deadly" in raw for _, raw in lines):
+        if any(b"deadly" in raw for _, raw in lines):  # before it has them: it never answers
             self._child.kill()
+        give(self, piece, lines)
 
     monkeypatch.setattr(batch_workers._Process, "give", gives)
     lines = [case(1), case(2, id="deadly"), case(3)]
@@ -356,3 +356,27 @@ def test_a_case_that_ends_every_process_is_refused(
     assert [row["ok"] for row in rows] == [True, False, True]
     assert "signal 9" in rows[1]["error"]["message"]
     assert (rows[1]["id"], result.exit_status) == ("deadly", 3)
+
+
+def test_a_process_that_dies_between_cases_costs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends after it has answered is not blamed on the case that comes next."""
+    monkeypatch.setattr(batch_workers, "ALONE_S", 0.0)
+    take = batch_workers._Process.take
+
+    def takes(self: Any) -> Any:
+        found = take(self)
+        self._child.kill()
+        self._child.wait()
+        return found
+
+    monkeypatch.setattr(batch_workers._Process, "take", takes)
+    lines = [case(number) for number in (1, 2, 3)]
+    for length in (1, 3):
+        monkeypatch.setattr(batch_workers, "MOST_LINES", length)
+        source, target = written(tmp_path / "in.jsonl", lines), tmp_path / f"out{length}.jsonl"
+        assert run_batch_file(source, target, workers=1).exit_status == 0
+        result = run_batch_file(source, target, workers=2)
+        rows = [json.loads(line) for line in target.read_text().splitlines()]
+        assert ([row["ok"] for row in rows], result.exit_status) == ([True] * 3, 0)
