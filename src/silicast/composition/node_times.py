@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
-from silicast.composition.cut_times import rows_of
 from silicast.composition.host_copies import HOST_COPY, RESOURCE
 from silicast.composition.pipes import Resources
 from silicast.composition.stage_graph import StageGraph
@@ -99,7 +98,11 @@ class Call:
         if found is None:
             return None
         call, index = found
-        return call if index is None else replace(call, times=rows_of(self.times, index))
+        if index is None:
+            return call
+        from silicast.composition.cut_times import rows_of
+
+        return replace(call, times=rows_of(self.times, index))
 
     def asked_of(self, start: int, stop: int) -> tuple[Call, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =

@@ -9,9 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.capacity import capacity_parts
 from silicast.report.numbers import Shown, percent, rounded, split_metric
-from silicast.report.serving import serving_parts
 from silicast.report.tables import listing
 from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
@@ -94,8 +92,12 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     parts += [Text(line, "dim") for line in setup_lines(answer["why"])]
     parts.append(Text(""))
     if scenario.get("task") == "serving":
+        from silicast.report.serving import serving_parts
+
         parts += serving_parts(answer)
     elif scenario.get("task") == "capacity":
+        from silicast.report.capacity import capacity_parts
+
         parts += capacity_parts(answer)
     else:
         parts += [metrics_table(shown_metrics(answer)), Text("")]
