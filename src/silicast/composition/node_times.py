@@ -298,6 +298,22 @@ class NodeTimes:
                 found[np.ix_(np.asarray(call.members), call.rows)] = joules
         return found
 
+    @cached_property
+    def octaves_outside(self) -> F64:
+        """Factors of two between each node's size and the nearest that was measured of its family,
+        shape (nodes, n).
+        """
+        if self._whole is not None:
+            whole, start, stop = self._whole
+            return whole.octaves_outside[:, start:stop]
+        found = np.zeros_like(self.time_s)
+        for call in self._calls:
+            times = call.times
+            if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
+                where = np.ix_(np.asarray(call.members), call.rows)
+                found[where] = call.spread(times.octaves_outside)
+        return found
+
     def resources(self) -> Resources:
         """What each node needs of each resource."""
         clocks = self.device.clocks
