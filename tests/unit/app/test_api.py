@@ -134,7 +134,7 @@ def test_numbers_of_numpy_and_paths_are_taken_as_they_are(tmp_path: Path) -> Non
     np = pytest.importorskip("numpy")
     chip = tmp_path / "chip.toml"
     chip.write_text('base = "H100"\nname = "chip"\n', encoding="utf-8")
-    asked = {"model": "Llama-3.1-8B", "output_len": 2}
+    asked: dict[str, Any] = {"model": "Llama-3.1-8B", "output_len": 2}
     plain = silicast.infer(device=str(chip), batch=2, input_len=64, power_w=500.0, **asked)
     typed = silicast.infer(
         device=chip,  # type: ignore[arg-type]
