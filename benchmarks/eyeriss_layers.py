@@ -3,9 +3,9 @@
     python -m benchmarks.eyeriss_layers         writes benchmarks/results/eyeriss_layers.json
 
 Batches are those of the chip's authors (4 and 3). Nothing here is compared with measurements: suite
-`accelerator` does that for AlexNet. Of VGG16 the table of tools (``data/accel``) states images a second.
-Beside each time stands what it would be if a pass took the inputs of one channel only, or of two: sums
-then go through the buffer as many times more.
+`accelerator` does that for AlexNet. Of VGG16 the table of tools (``data/accel``) states images a
+second. Beside each time stands what it would be if a pass took the inputs of one channel only, or
+of two: sums then go through the buffer as many times more.
 """
 
 from __future__ import annotations
