@@ -11,7 +11,9 @@ import msgspec
 
 from silicast.accelerator.architecture import Architecture, Memory, Port
 from silicast.accelerator.architecture_file import ArchitectureFile, Design, checked
+from silicast.accelerator.check import check_tensors, require_tensor
 from silicast.accelerator.chip import Chip
+from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import NO_CAP, Clocks, ComputeLevel, Device, Link, MemoryLevel, Pipe
@@ -33,7 +35,9 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         SilicastError: it is no architecture, or states too little for a device: the field is
             named.
     """
-    design = with_main_memory(checked(table, file), file)
+    found = checked(table, file)
+    _check_names(found, file)
+    design = with_main_memory(found, file)
     content, arch = design.content, design.architecture
     _check_units(content, file)
     hz = arch.clock_hz
@@ -54,6 +58,17 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         sources={"": content.source or file}, unknowns=tuple(unknowns),
         structure=Chip.of(design),
     )  # fmt: skip
+
+
+def _check_names(design: Design, file: str) -> None:
+    """What the file says of tensors is of those of products and convolutions."""
+    names = WEIGHTS, INPUTS, OUTPUTS
+    try:
+        check_tensors(design.architecture, names)
+        for tensor in design.content.density:
+            require_tensor(tensor, names, "density")
+    except SilicastError as error:
+        raise error.located(file=file) from None
 
 
 def with_main_memory(design: Design, file: str) -> Design:
@@ -200,11 +215,7 @@ def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:
     """What leaks all the time, watts; None where nothing says it."""
     if content.system.idle_w is not None:
         return content.system.idle_w
-    leaks = [
-        (memory.leak_pj_per_cycle, count)
-        for memory, count in zip(arch.memories, arch.instances, strict=True)
-    ]
-    leaks.append((arch.compute.leak_pj_per_cycle, arch.units))
-    if all(leak is None for leak, _ in leaks):
+    leaks = [memory.leak_pj_per_cycle for memory in arch.memories]
+    if all(leak is None for leak in (*leaks, arch.compute.leak_pj_per_cycle)):
         return None
-    return sum((leak or 0.0) * count for leak, count in leaks) * 1e-12 * arch.clock_hz
+    return arch.idle_pj_per_cycle * 1e-12 * arch.clock_hz

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from silicast.app import status
 from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
-from silicast.app.console import show, write_json
+from silicast.app.console import show, watched_from_first, write_json
 from silicast.app.flags import Effort, Json
 from silicast.core.errors import SilicastError
 
@@ -150,12 +150,15 @@ def compile_(
         tp: tensor-parallel degree.
         effort: partial mappings to try for each size.
     """
+    from silicast.accelerator.stored import searches
     from silicast.scenario.design_compiling import compile_design
 
-    found = compile_design(
-        chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
-        output_len=output_len, dtype=dtype, tp=tp, effort=effort,
-    )  # fmt: skip
+    done: list[object] = []
+    with watched_from_first("mappings searched", lambda: searches() + len(done)):
+        found = compile_design(
+            chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
+            output_len=output_len, dtype=dtype, tp=tp, effort=effort, said=done.append,
+        )  # fmt: skip
     show(f"{output}: {found} mappings")
     return status.ANSWERED
 
