@@ -48,33 +48,19 @@ def predicted(scenario: Tree, file: Path | None = None) -> Tree:
     return found
 
 
-MANY_SEARCHES = 10
-"""Mappings of a design that are searched for one answer, from which on compiling it is worth it."""
-
-
 @contextmanager
 def mapping_shown(scenario: Tree) -> Iterator[None]:
     """On a terminal: how many mappings of a design are searched meanwhile, and afterwards the
     command that stores them.
     """
-    before = _searches()
-    with watched_from_first("mappings searched", lambda: _searches() - before):
+    from silicast.scenario.mapping_searches import MappingSearches
+
+    searches = MappingSearches()
+    with watched_from_first("mappings searched", searches.count):
         yield
-    found, device, model = _searches() - before, scenario.get("device"), scenario.get("model")
-    many = found >= MANY_SEARCHES and isinstance(device, str) and isinstance(model, str)
-    if many and sys.stderr.isatty():
-        output = f"{Path(str(device)).stem}-{Path(str(model)).name}.toml"
-        warn(
-            f"{found} mappings of {device} were searched; stored ones make such answers quick:\n"
-            f"  silicast design compile {device} --model {model} -o {output}"
-        )
-
-
-def _searches() -> int:
-    """Mappings that were searched so far: none where nothing has been mapped."""
-    stored = sys.modules.get("silicast.accelerator.stored")
-    searches = getattr(stored, "searches", None)  # none while another thread imports it
-    return 0 if searches is None else int(searches())
+    advice = searches.advice(scenario.get("device"), scenario.get("model"))
+    if advice and sys.stderr.isatty():
+        warn(advice)
 
 
 def print_reply(

@@ -157,14 +157,14 @@ def compile_(
         tp: tensor-parallel degree.
         effort: partial mappings to try for each size.
     """
-    from silicast.accelerator.stored import searches
     from silicast.scenario.design_compiling import compile_design
+    from silicast.scenario.mapping_searches import MappingSearches
 
-    done: list[object] = []
-    with watched_from_first("mappings searched", lambda: searches() + len(done)):
+    searches = MappingSearches()
+    with watched_from_first("mappings searched", searches.count):
         found = compile_design(
             chip, model, output, batches=batch or [1, 8, 64], input_len=input_len,
-            output_len=output_len, dtype=dtype, tp=tp, effort=effort, said=done.append,
+            output_len=output_len, dtype=dtype, tp=tp, effort=effort, said=searches.note,
         )  # fmt: skip
     show(f"{output}: {found} mappings")
     return status.ANSWERED
