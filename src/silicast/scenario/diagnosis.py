@@ -388,11 +388,19 @@ def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
         f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
         f"{', '.join(card.devices)}, and the interval is that of such devices"
     )
-    if error is not None:
-        share = 100.0 * math.expm1(-error.log)
+    if error is None:
+        return
+    size = 100.0 * abs(math.expm1(-error.log))
+    alike = f"{error.kernels} kernels alike on {device.name}"
+    if error.log < 0.0:
         yield (
-            f"{error.kernels} kernels alike on {device.name} tell that best times are "
-            f"{abs(share):.0f} % {'below' if share < 0.0 else 'above'} what is predicted, which is "
+            f"{alike} are all slower than their predicted best: as far as is likely ({size:.0f} %) "
+            "that is taken for an error of the predictions, and intervals hold both that and slow "
+            "kernels alone; name files of all that ran"
+        )
+    else:
+        yield (
+            f"{alike} tell that best times are {size:.0f} % below what is predicted, which is "
             "taken out"
         )
 

@@ -32,6 +32,7 @@ from silicast.learning.expert_tuning import (
     tuners_log_odds,
 )
 from silicast.learning.tuner_choice import Tuning
+from silicast.scenario.expert_routing import routing_name
 from silicast.scenario.resolve import find_any_device
 from silicast.scenario.tuned_files import (
     Entries,
@@ -134,6 +135,11 @@ class TuningPlan:
     warnings: tuple[str, ...]
     compiler: str = ""
 
+    @property
+    def routing(self) -> str:
+        """How tokens were taken to spread over a rank's experts; "" where there are none."""
+        return next((one.layer.distribution for one in self.files if one.layer), "")
+
     def write(self, folder: Path) -> list[Path]:
         """Writes all files, each whole or not at all; returns their paths."""
         paths = []
@@ -162,6 +168,7 @@ def tune_experts(
     tokens: Sequence[int] = (),
     existing: Path | None = None,
     compiler: str = "",
+    routing: str | Sequence[float] | None = None,
 ) -> TuningPlan:
     """Files of tuned configurations of a model's experts.
 
@@ -172,6 +179,8 @@ def tune_experts(
         tokens: numbers of tokens to make entries for; () = those that tuners use.
         existing: a file whose entries are judged beside the new ones.
         compiler: version of the compiler that the files are for.
+        routing: how tokens spread over a rank's experts: a distribution's name, or one share an
+            expert; None = evenly, as tuners time kernels.
 
     Raises:
         SilicastError: no experts, a degree that does not divide them, a format or device without
@@ -189,11 +198,11 @@ def tune_experts(
     counts = _checked(tokens or usual_tokens())
     files = tuple(
         _file(layer, parallel, board, recipe, engine, counts, known, compiler)
-        for parallel, layer in _layers(config, tp, ep)
+        for parallel, layer in _layers(config, tp, ep, routing)
     )
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, files,
-        tuple(_warnings(board, recipe)), compiler or layout.stated_compiler,
+        tuple(_warnings(board, recipe, files[0].layer)), compiler or layout.stated_compiler,
     )  # fmt: skip
 
 
@@ -226,7 +235,7 @@ def tune_products(
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = []
-    for degree in tp:
+    for degree in _stated(tp):
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
             own = known if existing and existing.name == name else None
@@ -291,15 +300,23 @@ def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(tokens)))
 
 
+def _stated(degrees: Sequence[int]) -> Sequence[int]:
+    """At least one degree."""
+    if not degrees:
+        raise SilicastError("states no degree", field="tp", hint="for example 1,2,8")
+    return degrees
+
+
 def _layers(
-    config: ModelConfig, degrees: Sequence[int], ep: int
+    config: ModelConfig, degrees: Sequence[int], ep: int, routing: str | Sequence[float] | None
 ) -> Iterator[tuple[str, ExpertLayer]]:
     experts = config.moe
     if experts is None:
         raise unsupported(f"{config.name} has no experts", "model", "tune gemm for its products")
     if ep < 1 or experts.experts % ep:
         raise SilicastError(f"{ep} does not divide {experts.experts} experts", field="ep")
-    for tp in degrees:
+    name = routing_name(routing, experts.experts // ep)
+    for tp in _stated(degrees):
         if tp < 1 or experts.intermediate % tp:
             raise SilicastError(
                 f"{tp} does not divide the experts' width of {experts.intermediate}", field="tp"
@@ -309,7 +326,7 @@ def _layers(
             ExpertLayer(
                 experts=experts.experts // ep, topk=experts.topk,
                 hidden=experts.latent or config.hidden, width=experts.intermediate // tp,
-                gated=config.gated,
+                gated=config.gated, distribution=name,
             ),
         )  # fmt: skip
 
@@ -335,7 +352,7 @@ def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:
     )  # fmt: skip
 
 
-def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
+def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) -> Iterator[str]:
     card = shipped_ranker().card
     if device.name not in card.devices:
         alike = "" if device.architecture in card.architectures else ", nor its architecture,"
@@ -347,6 +364,11 @@ def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
         yield (
             f"only products of 16 bits were swept; {recipe.name} follows their order and what "
             "tuners of engines chose in such formats"
+        )
+    if layer is not None and layer.distribution != "balanced":
+        yield (
+            f"only kernels with even tokens were swept; {layer.distribution} counts by the "
+            "analytic times, and engines read no routing from a file"
         )
 
 
@@ -374,7 +396,7 @@ def plan_data(plan: TuningPlan) -> dict[str, Any]:
     """A plan as plain tables, for JSON."""
     return {
         "model": plan.model, "device": plan.device, "engine": plan.engine, "dtype": plan.dtype,
-        "environment": plan.environment, "warnings": list(plan.warnings),
+        "environment": plan.environment, "routing": plan.routing, "warnings": list(plan.warnings),
         "files": [
             {
                 "name": one.name, "folder": one.folder, "parallel": one.parallel,
