@@ -4,8 +4,8 @@ The best configuration of a grid is never slower than what ran. A gain's log is 
 exponential before a kernel is looked at, with the mean that defaults of swept devices had; what is
 seen of it, the log of measured over predicted best time, is off by a normal error. On a device that
 was not swept most of that error is shared by kernels alike: measured times that would beat the
-predicted best give it away (:func:`shared_error`). Where all of them are slower than that, either the
-predictions are too quick or the file holds slow kernels alone, and a belief has to hold both.
+predicted best give it away (:func:`shared_error`). Where all of them are slower than that, either
+the predictions are too quick or the file holds slow kernels alone: a belief holds both.
 
 >>> gain_belief(0.2, 0.01, 0.1).middle > gain_belief(0.2, 0.1, 0.1).middle
 True

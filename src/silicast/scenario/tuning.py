@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +20,7 @@ from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import write_atomically
 from silicast.hardware.device import Device
+from silicast.kernels.blocks import excesses
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
@@ -66,7 +67,8 @@ class TunedEntry:
     Attributes:
         tokens: entering the layer; configuration: for them.
         estimate_us, p05_us, p95_us: of both products.
-        existing: what another file has for them; existing_us: time of that, same model.
+        existing: what another file has for them; existing_us: time of that, same model; None
+            where the device cannot run it.
     """
 
     tokens: int
@@ -190,10 +192,10 @@ def tune_experts(
     if compiler and not VERSION.fullmatch(compiler):
         raise SilicastError(
             f"expected a version, found {compiler[:40]!r}", field="compiler",
-            hint="for example 3.5.1",
+            hint="for example 3.5.1 (on the command line: --triton 3.5.1)",
         )  # fmt: skip
     layout, board, config = _found(engine, device, model)
-    recipe = recipe_for(dtype or config.default_precision.expert.name, field="dtype")
+    recipe = recipe_for(dtype or config.default_precision.expert.name)
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
@@ -202,7 +204,8 @@ def tune_experts(
     )
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, files,
-        tuple(_warnings(board, recipe, files[0].layer)), compiler or layout.stated_compiler,
+        (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
+        compiler or layout.stated_compiler,
     )  # fmt: skip
 
 
@@ -227,7 +230,7 @@ def tune_products(
     """
     engine = engine.strip().casefold()
     layout, board, config = _found(engine, device, model)
-    recipe = recipe_for(dtype, field="dtype")
+    recipe = recipe_for(dtype)
     if recipe.scale_rows <= 1:
         raise unsupported(
             f"plain products in {recipe.name} have no such files", "dtype", f"use {BLOCK_SCALED}"
@@ -247,7 +250,7 @@ def tune_products(
     unique = {one.name: one for one in files}
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
-        tuple(_warnings(board, recipe)),
+        (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
     )  # fmt: skip
 
 
@@ -289,7 +292,7 @@ def _product_entry(
     existing = nearest_entry(known, count) if known else None
     return TunedEntry(
         count, found.grid[place], US * seconds, US * low, US * high, existing,
-        None if existing is None else US * configured_s(product, existing, found),
+        _existing_us(existing, device, recipe, lambda one: configured_s(product, one, found)),
     )  # fmt: skip
 
 
@@ -339,16 +342,16 @@ def _file(
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     chosen = ChosenBy(engine, compiler or layout.stated_compiler)
     found = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
-    entries = tuple(_entry(one, known) for one in found)
+    entries = tuple(_entry(one, known, device, recipe) for one in found)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
 
-def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:
+def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe) -> TunedEntry:
     existing = nearest_entry(known, one.tokens) if known else None
     return TunedEntry(
         one.tokens, one.best, US * one.estimate_s, US * one.p05_s, US * one.p95_s, existing,
-        None if existing is None else US * one.seconds_of(existing),
+        _existing_us(existing, device, recipe, one.seconds_of),
     )  # fmt: skip
 
 
@@ -370,6 +373,28 @@ def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) 
             f"only kernels with even tokens were swept; {layer.distribution} counts by the "
             "analytic times, and engines read no routing from a file"
         )
+
+
+def _impossible(
+    path: Path | None, known: Entries | None, device: Device, recipe: Recipe
+) -> Iterator[str]:
+    """Entries of an existing file that the device cannot run, and by how much they exceed it."""
+    for tokens, one in (known or {}).items():
+        for what, needed, there in excesses(one, device, recipe):
+            yield (
+                f"{path}: entry {tokens} does not run on {device.name}: {one.label} needs "
+                f"{needed:,.0f} {what}, {needed - there:,.0f} too many"
+            )
+
+
+def _existing_us(
+    one: Configuration | None, device: Device, recipe: Recipe,
+    seconds_of: Callable[[Configuration], float],
+) -> float | None:  # fmt: skip
+    """Microseconds of an existing entry; None where there is none, or the device cannot run it."""
+    if one is None or any(excesses(one, device, recipe)):
+        return None
+    return US * seconds_of(one)
 
 
 def first_candidates(
