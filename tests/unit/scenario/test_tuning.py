@@ -107,7 +107,8 @@ def test_routing_is_said_and_can_be_stated() -> None:
     even = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64])
     skewed = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing="power_law_1.2")
     assert (even.routing, skewed.routing) == ("balanced", "power_law_1.2")
-    assert not even.warnings and "power_law_1.2" in skewed.warnings[0]
+    assert not even.warnings
+    assert "power_law_1.2" in skewed.warnings[0]
     # fewer experts are hit, so that fewer weights are read
     assert skewed.files[0].entries[0].estimate_us < even.files[0].entries[0].estimate_us
     shares = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing=[1.0] * 128)
@@ -130,3 +131,15 @@ def test_no_degree_is_refused() -> None:
     for tune in (tune_experts, tune_products):
         with pytest.raises(SilicastError, match="states no degree"):
             tune(MODEL, DEVICE, "vllm", tp=[], tokens=[64])
+
+
+def test_an_existing_entry_that_cannot_run_is_named_and_not_timed(tmp_path: Path) -> None:
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_stages")
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"1": dict(zip(names, (256, 256, 256, 5), strict=True))}))
+    judged = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], existing=path)
+    (entry,) = judged.files[0].entries
+    assert entry.existing is not None
+    assert entry.existing_us is None
+    assert entry.left_pct is None
+    assert any("1,310,720 bytes of shared memory" in text for text in judged.warnings)
