@@ -1,31 +1,39 @@
 """Answers a small workload of every model on every device and writes the page of coverage.
 
     python benchmarks/coverage.py            writes docs/reference/coverage.md (also: make coverage)
-    python benchmarks/coverage.py --check    compares with the committed page
+    python benchmarks/coverage.py --again    the same, of every pair anew
+    python benchmarks/coverage.py --check    compares with the committed page, every pair anew
 
 Models that generate tokens answer a static batch, encoders one forward pass. Every answer is
 checked: a tier, a domain, numbers finite, intervals ordered. Deterministic whatever the number of
-processes; a few minutes on two cores.
+processes. Cells are kept in ``results/coverage.json``, written after each device: only pairs whose
+model or device is new or has changed are answered, and a run that was interrupted goes on. All of
+them take about twenty CPU minutes, those of a new model seconds.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from silicast.app.api import Predicted, predict
 from silicast.core.errors import SilicastError
+from silicast.core.files import write_atomically
+from silicast.core.hashing import content_hash
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.workload.models import find_model, model_names, not_yet_models
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "coverage.md"
+RECORD = Path(__file__).resolve().parent / "results" / "coverage.json"
 BATCH = {"batch": 2, "input_len": 256, "output_len": 16}
 PASS = {"mode": "inference", "batch": 2, "seq_len": 256}
 LARGEST = 1e15
@@ -98,7 +106,7 @@ def cell(device: str, model: str) -> Cell:
     )
     return Cell(
         family=config.family, fits=not any("does not fit" in text for text in found.warnings),
-        tier=found.tier, domain=found.domain, width=total.p95 / total.p05, causes=causes,
+        tier=found.tier, domain=found.domain, width=round(total.p95 / total.p05, 3), causes=causes,
     )  # fmt: skip
 
 
@@ -120,19 +128,101 @@ def _cause(text: str, device: str) -> str:
     return text.partition(" (")[0].partition(" on ")[0].replace(device, "the device")
 
 
-def cells_of(device: str) -> list[Cell]:
-    """The line of one device; the unit of work of a process."""
-    return [cell(device, model) for model in model_names()]
+Cells = dict[str, Cell]
+"""Hash of a model -> its cell on one device."""
 
 
-def lines(workers: int = WORKERS) -> list[Line]:
-    """One line a device, in the order of the catalog."""
-    names = device_index().names
+@cache
+def model_hash(name: str) -> str:
+    """Of all that is known of a model."""
+    return content_hash([name, repr(find_model(name))])
+
+
+def device_hash(name: str) -> str:
+    """Of all that is known of a device."""
+    return content_hash([name, repr(device_index().get(name))])
+
+
+def cells_of(device: str, known: Cells) -> Cells:
+    """The line of one device; the unit of work of a process.
+
+    Args:
+        known: cells that need no answer.
+    """
+    return {
+        key: known.get(key) or cell(device, model)
+        for model in model_names()
+        for key in (model_hash(model),)
+    }
+
+
+class Record:
+    """Cells by the hashes of device and model, in a file of a line a device."""
+
+    def __init__(self, path: Path, *, anew: bool = False) -> None:
+        self._path = path
+        self._cells: dict[str, Cells] = {}
+        if not anew and path.exists():
+            table = json.loads(path.read_text(encoding="utf-8"))
+            kinds = [Cell(**{**kind, "causes": tuple(kind["causes"])}) for kind in table["kinds"]]
+            for device, row in table["devices"].items():
+                pairs = zip(table["models"], row, strict=False)
+                self._cells[device] = {
+                    model: replace(kinds[one[0]], width=one[1]) for model, one in pairs if one
+                }
+
+    def of(self, device: str) -> Cells:
+        """Known cells of a device."""
+        return self._cells.get(device_hash(device), {})
+
+    def put(self, device: str, cells: Cells) -> None:
+        """Keeps the cells of a device, in the file too."""
+        self._cells[device_hash(device)] = cells
+        kinds: dict[str, int] = {}
+        models = sorted({model for row in self._cells.values() for model in row})
+        lines = []
+        for key, row in sorted(self._cells.items()):
+            coded = [
+                [kinds.setdefault(_kind(each), len(kinds)), each.width]
+                if (each := row.get(model))
+                else None
+                for model in models
+            ]
+            lines.append(f"{json.dumps(key)}: {json.dumps(coded, separators=(',', ':'))}")
+        told, rows = ",\n".join(kinds), ",\n".join(lines)
+        heads = f'"models": {json.dumps(models)},\n"kinds": [\n{told}\n]'
+        text = f'{{{heads},\n"devices": {{\n{rows}\n}}}}\n'
+        write_atomically(self._path, text.encode("utf-8"))
+
+
+def _kind(each: Cell) -> str:
+    """A cell without its width: few kinds differ."""
+    return json.dumps(asdict(replace(each, width=0.0)))
+
+
+def lines(workers: int = WORKERS, record: Record | None = None) -> list[Line]:
+    """One line a device, in the order of the catalog.
+
+    Args:
+        record: of known cells; None = all are answered.
+    """
+    names, found = device_index().names, dict[str, Cells]()
     with ProcessPoolExecutor(max_workers=min(workers, os.cpu_count() or 1)) as pool:
-        found = pool.map(cells_of, names)
-        return [
-            Line(device_index().get(name), cells) for name, cells in zip(names, found, strict=True)
-        ]
+        asked = {}
+        for name in names:
+            known = record.of(name) if record else {}
+            if all(model_hash(model) in known for model in model_names()):
+                found[name] = known
+            else:
+                asked[pool.submit(cells_of, name, known)] = name
+        for done in as_completed(asked):
+            found[asked[done]] = done.result()
+            if record:
+                record.put(asked[done], done.result())
+    return [
+        Line(device_index().get(name), [found[name][model_hash(m)] for m in model_names()])
+        for name in names
+    ]
 
 
 def page(found: Sequence[Line]) -> str:
@@ -247,8 +337,9 @@ def _not_yet() -> list[str]:
 
 
 def main() -> int:
-    text = page(lines())
-    if "--check" in sys.argv:
+    check_page = "--check" in sys.argv
+    text = page(lines(record=None if check_page else Record(RECORD, anew="--again" in sys.argv)))
+    if check_page:
         return int(PAGE.read_text(encoding="utf-8") != text)
     PAGE.write_text(text, encoding="utf-8")
     return 0

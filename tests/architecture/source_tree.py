@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -42,12 +43,27 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+def broken(rule: Callable[[Path], Iterator[str]], files: Iterable[Path] = ()) -> list[str]:
+    """What breaks a rule, a line each: the file and what the rule says of it.
+
+    Args:
+        rule: a file of the package -> what is wrong in it.
+        files: those it holds for; () = all of the package.
+    """
+    return [
+        f"{path.relative_to(PACKAGE)}: {what}"
+        for path in files or source_files()
+        for what in rule(path)
+    ]
+
+
 def layer_of(path: Path) -> str:
     """The layer that a file of the package belongs to; "" for the package's own front."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else ""
 
 
+@cache
 def imported_modules(tree: ast.Module) -> list[tuple[int, str]]:
     """All modules that a file imports anywhere in it, with the line.
 

@@ -90,7 +90,11 @@ def test_memory_without_banks_that_compute_is_plain_memory(m: int, n: int, k: in
     assert (found.estimate_s, found.energy_j) == (plain.estimate_s, plain.energy_j)
 
 
-@pytest.mark.parametrize("name", ["tpu-v4-nest", "simba-like", "hbm-pim", "eyeriss"])
+@pytest.mark.parametrize(
+    "name",
+    ["tpu-v4-nest", "hbm-pim"]
+    + [pytest.param(name, marks=pytest.mark.full) for name in ("simba-like", "eyeriss")],
+)
 def test_nothing_beats_compulsory_traffic_and_peak_rate(name: str) -> None:
     device = find_device(name)
     rng = np.random.default_rng(3)

@@ -66,7 +66,14 @@ def test_it_is_answered_soundly_or_says_what_is_missing(name: str) -> None:
         assert task in ("inference", "serving", "capacity", "training", "plan")
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("i4_1")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "i4_1.toml" else pytest.param(name, marks=pytest.mark.full)
+        for name in FILES
+        if name.startswith("i4_1")
+    ],
+)
 def test_models_that_share_a_device_are_set_against_alone(name: str) -> None:
     reply = reply_to(read_scenario_file(FOLDER / name), folder=FOLDER)
     assert isinstance(reply, Answer), reply

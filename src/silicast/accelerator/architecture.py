@@ -304,6 +304,17 @@ class Architecture:
         return tuple(found)
 
     @cached_property
+    def idle_pj_per_cycle(self) -> float:
+        """What the whole leaks in a cycle without work; 0 where only instances with work leak."""
+        if not self.idle_leaks:
+            return 0.0
+        leaks = [
+            (memory.leak_pj_per_cycle or 0.0) * count
+            for memory, count in zip(self.memories, self.instances, strict=True)
+        ]
+        return sum(leaks) + (self.compute.leak_pj_per_cycle or 0.0) * self.units
+
+    @cached_property
     def knows_zeros(self) -> bool:
         """Whether zeros change anything: a format, an elimination, or what compute does."""
         return self.compute.on_zero != "multiply" or any(

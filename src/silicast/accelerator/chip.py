@@ -9,10 +9,11 @@ from typing import final
 
 import msgspec
 
-from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.architecture import ACTIONS, Architecture, Memory
 from silicast.accelerator.architecture_file import ArchitectureFile, Design, StoredTable
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.einsum import OUTPUTS
+from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
+from silicast.accelerator.zero_costs import Densities, least_share
 from silicast.core.errors import unsupported
 from silicast.core.hashing import content_hash
 from silicast.hardware.device import Device, Structure
@@ -24,6 +25,37 @@ WINDOW_DIMS = frozenset("CRSPQ")
 """Dimensions that only convolutions have."""
 PRODUCT_DIMS = frozenset("K")
 """Dimensions that only products have."""
+
+
+@final
+@dataclass(frozen=True)
+class Left:
+    """Least shares of words and of products that are no zeros."""
+
+    weights: float
+    inputs: float
+    outputs: float
+    products: float
+
+    @staticmethod
+    def of(densities: Densities) -> Left:
+        """Those of some densities.
+
+        >>> Left.of((("Weights", "2:4"), ("Inputs", 0.5)))
+        Left(weights=0.5, inputs=0.5, outputs=1.0, products=0.25)
+        """
+        own = {name: least_share(value, name) for name, value in densities}
+        weights, inputs = own.get(WEIGHTS, 1.0), own.get(INPUTS, 1.0)
+        return Left(weights, inputs, own.get(OUTPUTS, 1.0), weights * inputs)
+
+
+OF_LAYERS = (
+    "[density] of the file is that of layers with weights; operands of attention are dense, and "
+    "weights take the room of dense ones"
+)
+NOTHING_IS_ZERO = "the design leaves zeros out and its file states no [density]: nothing is zero"
+DENSE = Left(1.0, 1.0, 1.0, 1.0)
+"""Nothing is zero."""
 
 
 @final
@@ -59,6 +91,23 @@ class Chip(Structure):
         c = load_physics(GROUP).default
         return math.hypot(c["technology_log_sd"], c["unbuilt_log_sd"])
 
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What the file leaves open, and what its densities are taken for."""
+        said = []
+        arch = self.design.architecture
+        if self.missing_energy:
+            said.append(f"{self.missing_energy} has no energy in the file: energy is not answered")
+        if self.content.vector is None:
+            said.append("the file has no [vector]: the multipliers do what is no product")
+        if arch.knows_zeros:
+            said.append(OF_LAYERS if self.content.density else NOTHING_IS_ZERO)
+            if unknown := _unknown_of_zeros(arch):
+                said.append(f"{', '.join(unknown)} have no energy in the file and count none")
+        elif self.content.density:
+            said.append("[density] of the file changes nothing: the design leaves no zeros out")
+        return tuple(said)
+
     @property
     def content(self) -> ArchitectureFile:
         """The file."""
@@ -68,6 +117,20 @@ class Chip(Structure):
     def stored(self) -> tuple[StoredTable, ...]:
         """Mappings that were compiled."""
         return self.content.mapping
+
+    @cached_property
+    def densities(self) -> Densities:
+        """Of tensors of layers with weights, as the file states them; () = it leaves no zeros out,
+        or states none.
+        """
+        if not self.design.architecture.knows_zeros:
+            return ()
+        return tuple(sorted(self.content.density.items()))
+
+    @cached_property
+    def left(self) -> Left:
+        """What of a layer with weights is there at least once zeros are left out."""
+        return Left.of(self.densities)
 
     @property
     def rules(self) -> Constraints:
@@ -122,6 +185,24 @@ def chip_of(device: Device) -> Chip:
     return device.structure
 
 
+def _unknown_of_zeros(arch: Architecture) -> list[str]:
+    """Actions that only zeros bring, whose energy nobody gave."""
+    found = []
+    for memory in arch.memories:
+        store = memory.metadata
+        if store is not None and memory.formats:
+            found += [
+                f"{memory.name}.metadata.{name}_pj" for name in ACTIONS
+                if getattr(store, f"{name}_pj") is None
+            ]  # fmt: skip
+        if memory.recodes:
+            found += [
+                f"{memory.name}.{name}" for name in ("expand_pj", "compress_pj")
+                if getattr(memory, name) is None
+            ]  # fmt: skip
+    return found
+
+
 @lru_cache(maxsize=256)
 def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
     arch = chip.design.architecture
@@ -154,10 +235,15 @@ def _in_elements(memory: Memory, bits: float, *, known: bool) -> Memory:
         (energy or 0.0) * accesses if known else 0.0
         for energy in (memory.read_pj, memory.fill_pj, memory.update_pj)
     )
+    expand, compress = (
+        None if energy is None else energy / ratio
+        for energy in (memory.expand_pj, memory.compress_pj)
+    )
     ports = tuple(
         replace(port, words_per_cycle=port.words_per_cycle * ratio) for port in memory.ports
     )
     return replace(
         memory, capacity_words=capacity, word_bits=round(bits), block_words=max(1, int(whole)),
         ports=ports, read_pj=read, fill_pj=fill, update_pj=update,
+        gated_pj=memory.gated_pj * accesses, expand_pj=expand, compress_pj=compress,
     )  # fmt: skip

@@ -200,11 +200,7 @@ def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:
     """What leaks all the time, watts; None where nothing says it."""
     if content.system.idle_w is not None:
         return content.system.idle_w
-    leaks = [
-        (memory.leak_pj_per_cycle, count)
-        for memory, count in zip(arch.memories, arch.instances, strict=True)
-    ]
-    leaks.append((arch.compute.leak_pj_per_cycle, arch.units))
-    if all(leak is None for leak, _ in leaks):
+    leaks = [memory.leak_pj_per_cycle for memory in arch.memories]
+    if all(leak is None for leak in (*leaks, arch.compute.leak_pj_per_cycle)):
         return None
-    return sum((leak or 0.0) * count for leak, count in leaks) * 1e-12 * arch.clock_hz
+    return arch.idle_pj_per_cycle * 1e-12 * arch.clock_hz

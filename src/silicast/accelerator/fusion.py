@@ -347,18 +347,7 @@ def loading(plan: Plan, architecture: Architecture) -> tuple[float, float]:
             )  # fmt: skip
             cycles = max(cycles, through / port.words_per_cycle)
     cycles = float(math.ceil(cycles))
-    return energy + cycles * idle_pj(architecture), cycles
-
-
-def idle_pj(architecture: Architecture) -> float:
-    """Energy that leaks in a cycle in which no unit works."""
-    if not architecture.idle_leaks:
-        return 0.0
-    leaks = [
-        (memory.leak_pj_per_cycle or 0.0) * count
-        for memory, count in zip(architecture.memories, architecture.instances, strict=True)
-    ]
-    return sum(leaks) + (architecture.compute.leak_pj_per_cycle or 0.0) * architecture.units
+    return energy + cycles * architecture.idle_pj_per_cycle, cycles
 
 
 def _energy(memory: Memory, action: str) -> float:

@@ -402,11 +402,13 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
         needed = sum(einsum.tensor(name).size(tile) for name in names)
         if needed > memory.usable_words:
             return SilicastError(
-                f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words, "
-                f"{memory.usable_words:g} are there ({needed * memory.word_bits / 8:g} and "
+                f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words of "
+                f"{memory.word_bits} bits, {memory.usable_words:g} are there "
+                f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
                 kind="unsupported", field=memory.name,
-                hint="let a tensor pass it by, or make it larger",
+                hint="let a tensor pass it by, or make it larger; words are as wide as the wider "
+                "of inputs and results, which are of 16 bits for products in int8 too",
             )  # fmt: skip
     return SilicastError(
         "no mapping keeps to the constraints", kind="unsupported", field=einsum.name,

@@ -22,6 +22,13 @@ from silicast.accelerator.formula import Compiled
 from silicast.accelerator.problems import Problem
 from silicast.accelerator.stored import stored_templates, template_of
 from silicast.accelerator.template import Template
+from silicast.accelerator.zero_costs import (
+    Densities,
+    changes_anything,
+    cost_without_zeros,
+    row_of,
+    with_densities,
+)
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 
@@ -128,6 +135,7 @@ class Work:
     Attributes:
         chip, problem, compute, bits: see :func:`.stored.template_of`.
         shares: of an element's bits, what each tensor's takes; () = all of them.
+        densities: of its tensors; those that are not there are dense.
     """
 
     chip: Chip
@@ -135,6 +143,7 @@ class Work:
     compute: str
     bits: float
     shares: tuple[float, ...]
+    densities: Densities = ()
 
     @cached_property
     def layout(self) -> Layout:
@@ -146,6 +155,30 @@ class Work:
     def stored(self) -> tuple[Template, ...]:
         """What was compiled for it."""
         return stored_templates(self.chip, self.problem, self.compute, self.bits)
+
+    @cached_property
+    def leaves_zeros_out(self) -> bool:
+        """Whether each size is counted without its zeros, instead of by formulas.
+
+        Raises:
+            SilicastError: a density that is none.
+        """
+        arch = self.chip.in_format(self.compute, self.bits)
+        return changes_anything(arch, self.densities)
+
+    def without_zeros(
+        self, template: Template, sizes: Sequence[float], main_shares: Sequence[float]
+    ) -> list[float]:
+        """Costs of a mapping at a size, in the order of :attr:`layout`.
+
+        Raises:
+            SilicastError: what describes its tiles does not fit, or a density is not of its tensor.
+        """
+        whole = [math.ceil(size) for size in sizes]
+        einsum = self.problem.einsum(dict(zip(self.problem.dims, whole, strict=True)))
+        einsum = with_densities(einsum, dict(self.densities))
+        column = np.array([[float(size)] for size in whole])
+        return row_of(cost_without_zeros(template, einsum, column, self.shares, main_shares))
 
     @cached_property
     def _sizes(self) -> list[tuple[list[float], list[int]]]:
@@ -223,15 +256,17 @@ class Work:
 
 @lru_cache(maxsize=512)
 def work_of(
-    chip: Chip, problem: Problem, compute: str, bits: float, shares: tuple[float, ...]
-) -> Work:
+    chip: Chip, problem: Problem, compute: str, bits: float, shares: tuple[float, ...],
+    densities: Densities,
+) -> Work:  # fmt: skip
     """The one :class:`Work` of these."""
-    return Work(chip, problem, compute, bits, shares)
+    return Work(chip, problem, compute, bits, shares, densities)
 
 
 def counted(
     chip: Chip, problem: Problem, sizes: Sequence[Number] | F64, compute: str, bits: float,
     shares: tuple[float, ...] = (), main_shares: Sequence[Number] | F64 | None = None,
+    densities: Densities = (),
 ) -> Counted:  # fmt: skip
     """Costs of every size.
 
@@ -240,17 +275,18 @@ def counted(
         shares: of an element's bits, what each tensor's takes; () = all of them.
         main_shares: of the words of each tensor between main memory and the chip, those that
             really move, as ``sizes``: unrolled windows, results that stay.
+        densities: of the tensors, where the chip leaves zeros out.
 
     Raises:
         SilicastError: no mapping fits.
     """
-    work = work_of(chip, problem, compute, bits, shares)
+    work = work_of(chip, problem, compute, bits, shares, densities)
     if (asked := _ASKED.get()) is not None:
         asked.append(Asked(problem, compute, bits, np.array(sizes).reshape(len(sizes), -1)))
     if sizes[0].__class__ is not np.ndarray:
         shares_of_main = () if main_shares is None else tuple(main_shares)
         return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))
-    if len(sizes[0]) <= FEW_ROWS:
+    if len(sizes[0]) <= FEW_ROWS or work.leaves_zeros_out:
         own = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
         every = [_of_one(work, *each) for each in zip(_columns(sizes), own, strict=True)]
         return Counted(work.layout, np.array(every).T)
@@ -267,15 +303,24 @@ def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]
     best: list[float] = []
     least = math.inf
     for template in work.nearest_to(sizes):
-        fitted = template.fitted(sizes)
-        loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
-        nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
-        inputs = [*sizes, *[fitted[place] for place in loops], *main_shares]
-        values = work.formula(template, nest).of(inputs)
+        values = _of_template(work, template, sizes, main_shares)
         merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
         if merit < least or not best:
             best, least = values, merit
     return best
+
+
+def _of_template(
+    work: Work, template: Template, sizes: tuple[float, ...], main_shares: tuple[float, ...]
+) -> list[float]:
+    """Costs of one size by one mapping."""
+    if work.leaves_zeros_out:
+        return work.without_zeros(template, sizes, main_shares)
+    fitted = template.fitted(sizes)
+    loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
+    nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
+    inputs = [*sizes, *[fitted[place] for place in loops], *main_shares]
+    return work.formula(template, nest).of(inputs)
 
 
 def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:

@@ -10,11 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
+from silicast.accelerator import zero_costs
 from silicast.accelerator.architecture import Architecture, Memory
 from silicast.accelerator.architecture_file import Design, find_design
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
-from silicast.accelerator.density import density_of
 from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
@@ -124,7 +124,7 @@ def with_densities(
     >>> with_densities(einsum_of("matmul", ["m=2", "n=3", "k=4"]), {}, ["Weights=2:4"]).is_dense
     False
     """
-    given: dict[str, str | float] = {k: v for k, v in known.items() if k in einsum.names}
+    given = dict(known)
     for word in words:
         name, sign, value = word.partition("=")
         if not sign:
@@ -134,14 +134,7 @@ def with_densities(
             )  # fmt: skip
         einsum.tensor(name)
         given[name] = value
-    if not given:
-        return einsum
-    return einsum.with_densities(
-        {
-            name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
-            for name, value in given.items()
-        }
-    )
+    return zero_costs.with_densities(einsum, given)
 
 
 def _check_tensors(architecture: Architecture, einsum: Einsum) -> None:

@@ -188,7 +188,7 @@ def predict(
         if fields:
             raise SilicastError("a file and fields are both given", hint="give one of them")
         return Predicted(run_file(Path(scenario)))
-    tree = {**(scenario or {}), **fields}
+    tree = plain({**(scenario or {}), **fields})
     check_tree(tree)
     refuse_coming(tree)
     return Predicted(run(decode(tree, checked=True)))
@@ -198,7 +198,7 @@ def infer(
     *,
     model: str | dict[str, Any],
     device: str | dict[str, Any],
-    output_len: int = 128,
+    output_len: int | None = None,
     batch: int | None = None,
     input_len: int | None = None,
     input_lens: list[int] | None = None,
@@ -217,7 +217,7 @@ def infer(
         model, device, engine: as in a scenario.
         batch, input_len: equal prompts, left out one of 1024 tokens; or ``input_lens``, one length
             each.
-        output_len: tokens generated per sequence.
+        output_len: tokens generated per sequence; left out, 128, or none of an encoder.
         tp, pp: parallel degrees, short for ``parallel = {tp, pp}``.
         dtype: format of the matrix products, short for ``precision.recipe``.
         kv_dtype: format of the KV cache, short for ``precision.kv_cache``.
@@ -240,6 +240,10 @@ def infer(
         "precision": {"recipe": ("dtype", dtype), "kv_cache": ("kv_dtype", kv_dtype)},
         "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
     }
+    if output_len is None:
+        from silicast.scenario.resolve import usual_output_len
+
+        output_len = usual_output_len(plain(model))
     tree: dict[str, Any] = {
         "task": "inference", "model": model, "device": device,
         "workload": {**workload, "output_len": output_len},
@@ -254,6 +258,24 @@ def infer(
         prefill_ms=found["prefill_ms"], decode_step_ms=found.metrics.get("decode_step_ms"),
         total_ms=found["total_ms"], memory_gb=found["memory_gb"], predicted=found,
     )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """What notebooks hold as a scenario holds it: numbers and arrays of numpy as numbers and lists,
+    paths as text, all tables and lists likewise.
+
+    >>> plain({"model": Path("my/config.json"), "lengths": (1, 2)})
+    {'model': 'my/config.json', 'lengths': [1, 2]}
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(each) for each in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def frame(rows: list[dict[str, Any]]) -> Any:

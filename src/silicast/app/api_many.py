@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from silicast.app.api import Predicted, frame, predict
+from silicast.app.api import Predicted, frame, plain, predict
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.scenario.answer import Answer, Belief
 
@@ -127,7 +127,7 @@ def explain(
     device: str,
     batch: int = 1,
     input_len: int = 1024,
-    output_len: int = 128,
+    output_len: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
     **fields: Any,
@@ -246,7 +246,7 @@ def compare(
     device: Sequence[str] | str,
     batch: int = 1,
     input_len: int = 1024,
-    output_len: int = 128,
+    output_len: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
     users: int | None = None,
@@ -282,11 +282,11 @@ def compare(
     for name in fields:
         if name not in fields_of(RawScenario):
             raise unknown_name(f"unknown argument {name!r}", name, "see help(silicast.compare)")
-    names = device.split(",") if isinstance(device, str) else device
+    names = device.split(",") if isinstance(device, str) else plain(list(device))
     names = [name.strip() for name in names if name.strip()]
     if not names:
         raise SilicastError("names no device", field="device", hint='for example ["a100", "h100"]')
-    tree = {**_batch(model, names[0], batch, input_len, output_len, {}), **fields}
+    tree = plain({**_batch(model, names[0], batch, input_len, output_len, {}), **fields})
     if isinstance(price, Mapping):
         price = ",".join(f"{name}={each}" for name, each in price.items())
     demand = demand_of(users, tokens_per_user, batch)
@@ -317,16 +317,22 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     >>> len(found), found[1].fields
     (4, {'device': 'h100', 'batch': 8})
     """
-    if task == "inference" and not any(name in fields for name in _WHOLE_BATCHES):
+    usual = task == "inference" and not any(name in fields for name in _WHOLE_BATCHES)
+    if usual:
         fields |= {name: size for name, size in _usual_sizes().items() if name not in fields}
+    from silicast.scenario.resolve import usual_output_len
+
     swept = {name: value for name, value in fields.items() if isinstance(value, list)}
     fixed = {name: value for name, value in fields.items() if name not in swept}
     rows = []
     for values in itertools.product(*swept.values()):
         changes = dict(zip(swept, values, strict=True))
         label = ", ".join(f"{name} {value}" for name, value in changes.items())
+        asked = {**fixed, **changes}
+        if usual and isinstance(model := plain(asked.get("model")), str | dict):
+            asked.setdefault("output_len", usual_output_len(model))
         try:
-            rows.append(Row(label, changes, predict(scenario(task=task, **fixed, **changes))))
+            rows.append(Row(label, changes, predict(scenario(task=task, **asked))))
         except SilicastError as error:
             rows.append(Row(label, changes, None, str(error)))
     return Table(tuple(rows))
@@ -340,9 +346,7 @@ def _usual_sizes() -> dict[str, int]:
     from silicast.app.flags import BatchFlags
 
     usual = BatchFlags(model="")
-    return {
-        "batch": usual.batch, "input_len": usual.input_len, "output_len": usual.output_len
-    }  # fmt: skip
+    return {"batch": usual.batch, "input_len": usual.input_len}
 
 
 def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
@@ -370,7 +374,12 @@ def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
 
 
 def _batch(
-    model: str, device: str, batch: int, input_len: int, output_len: int, degrees: dict[str, int]
+    model: str,
+    device: str,
+    batch: int,
+    input_len: int,
+    output_len: int | None,
+    degrees: dict[str, int],
 ) -> dict[str, Any]:
     from silicast.app.flags import BatchFlags, inference_scenario
 

@@ -33,7 +33,7 @@ class BatchFlags:
         model: catalog name, or path to a Hugging Face config.json.
         batch: requests of the batch, all prefilled at once.
         input_len: prompt tokens of each request.
-        output_len: tokens generated for each request.
+        output_len: tokens generated for each request; left out, 128, or none of an encoder.
         engine: catalog name; left out, the default engine.
         dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
         kv_dtype: format of the KV cache; left out, that of the activations.
@@ -43,7 +43,7 @@ class BatchFlags:
     model: str
     batch: int = 1
     input_len: int = 1024
-    output_len: int = 128
+    output_len: int | None = None
     engine: str | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
@@ -76,11 +76,18 @@ class Degrees:
 
 
 def inference_scenario(asked: BatchFlags, parallel: dict[str, int], device: str) -> dict[str, Any]:
-    """The scenario that a static batch's flags stand for; what was left out stays left out."""
+    """The scenario that a static batch's flags stand for; what was left out stays left out, but for
+    its lengths.
+    """
+    output_len = asked.output_len
+    if output_len is None:
+        from silicast.scenario.resolve import usual_output_len
+
+        output_len = usual_output_len(str(asked.model))
     scenario: dict[str, Any] = {
         "format": 1, "task": "inference", "model": asked.model, "device": device,
         "workload": {
-            "batch": asked.batch, "input_len": asked.input_len, "output_len": asked.output_len,
+            "batch": asked.batch, "input_len": asked.input_len, "output_len": output_len,
         },
     }  # fmt: skip
     if parallel:

@@ -40,13 +40,17 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     from silicast.exploration.prices import price_list
     from silicast.hardware.catalog import find_device
 
+    try:
+        name = find_device(device).name
+    except SilicastError as error:
+        raise error.at("device") from None
     if _COMMA.fullmatch(text.strip()):
         raise SilicastError(
             f"has a comma: {text}", field=FLAG, hint=f"write {text.strip().replace(',', '.')}"
         )
     alone = _ALONE.fullmatch(text.strip())
     prices = price_list([f"{device}={text}" if alone else text], where, [device])
-    found = prices.of(find_device(device).name)
+    found = prices.of(name)
     if found is None:
         asked = f" ({where})" if where else ""
         raise SilicastError(

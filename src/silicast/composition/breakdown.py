@@ -15,12 +15,24 @@ from silicast.composition.pipes import Resources, host_part
 from silicast.composition.step import StepModel, StepTimes
 from silicast.composition.uncertainty import Sum
 from silicast.core.numerics import F64
-from silicast.core.prediction import TIERS, Domain, Later, Part, Prediction, Tier, to_picoseconds
+from silicast.core.prediction import (
+    TIERS,
+    Domain,
+    Later,
+    Part,
+    Prediction,
+    Tier,
+    to_picoseconds,
+    worst_domain,
+)
+from silicast.kernels.measured_range import NEAR_OCTAVES, domain_of
 from silicast.workload.graph import Direction
 from silicast.workload.op import UNMODELLED
 
 LEAST_COVERED = 0.9
 """Share of the time of operations with a model below which a program is out of the domain."""
+LEAST_NAMED = 0.01
+"""Share of the time of a family that is named."""
 _SHOWN_NAMES = 6
 
 
@@ -242,11 +254,32 @@ class Breakdown:
 
     def domain(self) -> Domain:
         """How far the kernels are from those that were measured, at worst; out of the domain where
-        the model's structure was assumed or much of the time has no model.
+        the model's structure was assumed, or where much of the time has no model or is that of
+        sizes far from measured ones.
         """
         if self.coverage.time_share < LEAST_COVERED:
             return "out"
-        return self.model.domain
+        return worst_domain((self.model.domain, self._sizes[0]))
+
+    @cached_property
+    def _sizes(self) -> tuple[Domain, dict[str, float]]:
+        """How far sizes are from measured ones, and of each family beyond them the share of the
+        time: out of the domain where a tenth of the time is far away, near it where half is beyond.
+        """
+        octaves = self.times.nodes.octaves_outside
+        if not octaves.any():
+            return "in", {}
+        weighted = self.times.exposed_s * self.weights
+        spent = float(weighted.sum())
+        for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):
+            of_node = np.where(octaves > least, weighted, 0.0).sum(axis=1)
+            if float(of_node.sum()) > most * spent:
+                shares: dict[str, float] = {}
+                for node, seconds in zip(self.graph.nodes, of_node.tolist(), strict=True):
+                    if seconds:
+                        shares[node.op.family] = shares.get(node.op.family, 0.0) + seconds / spent
+                return domain_of(least + 1.0, measured=True), shares
+        return "in", {}
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -270,6 +303,8 @@ class Breakdown:
     def warnings(self) -> tuple[str, ...]:
         """Fallbacks that a reader must know."""
         usual, missing = (*self._not_held(), *self.model.warnings), self.coverage.unmodelled
+        if shares := self._sizes[1]:
+            usual = (*usual, _beyond(shares))
         if not missing:
             return usual
         names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
@@ -283,6 +318,21 @@ class Breakdown:
             return ()
         boost_hz = self.model.machine.boosted_device.clocks.boost_hz
         return not_held(self.times.clock_hz / boost_hz, boost_hz)
+
+
+def _beyond(shares: Mapping[str, float]) -> str:
+    """What a reader must know of kernels whose sizes lie beyond those that were measured.
+
+    >>> _beyond({"attention_prefill": 0.98})
+    'in sizes beyond all that were measured: attention prefill kernels (98 % of the time)'
+    """
+    named = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(
+        f"{name.replace('_', ' ')} kernels ({share:.0%} of the time)".replace("%", " %")
+        for name, share in named
+        if share >= LEAST_NAMED
+    )
+    return f"in sizes beyond all that were measured: {told}"
 
 
 def once(index: int, count: int) -> F64:

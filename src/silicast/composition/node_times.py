@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias, final
 
 import numpy as np
 
-from silicast.composition.cut_times import rows_of
 from silicast.composition.host_copies import HOST_COPY, RESOURCE
 from silicast.composition.pipes import Resources
 from silicast.composition.stage_graph import StageGraph
@@ -99,7 +98,11 @@ class Call:
         if found is None:
             return None
         call, index = found
-        return call if index is None else replace(call, times=rows_of(self.times, index))
+        if index is None:
+            return call
+        from silicast.composition.cut_times import rows_of
+
+        return replace(call, times=rows_of(self.times, index))
 
     def asked_of(self, start: int, stop: int) -> tuple[Call, I64 | None] | None:
         """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
@@ -293,6 +296,22 @@ class NodeTimes:
         for call in self.calls:
             if (joules := call.above_static_j(self.device)) is not None:
                 found[np.ix_(np.asarray(call.members), call.rows)] = joules
+        return found
+
+    @cached_property
+    def octaves_outside(self) -> F64:
+        """Factors of two between each node's size and the nearest that was measured of its family,
+        shape (nodes, n).
+        """
+        if self._whole is not None:
+            whole, start, stop = self._whole
+            return whole.octaves_outside[:, start:stop]
+        found = np.zeros_like(self.time_s)
+        for call in self._calls:
+            times = call.times
+            if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
+                where = np.ix_(np.asarray(call.members), call.rows)
+                found[where] = call.spread(times.octaves_outside)
         return found
 
     def resources(self) -> Resources:

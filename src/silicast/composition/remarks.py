@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from silicast.composition.assumed_structure import structure_remark
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.stage_graph import topology
 from silicast.core.prediction import Domain
@@ -41,9 +40,14 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
     said = (with_format(device, dtype)[1] for dtype in formats)
     found = dict.fromkeys(text for text in said if text)
+    structure: tuple[str, ...] = ()
+    if model.assumed:
+        from silicast.composition.assumed_structure import structure_remark
+
+        structure = (structure_remark(),)
     return (
         *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
-        *_network_warnings(model), *model.caveats, *([structure_remark()] if model.assumed else ()),
+        *_network_warnings(model), *model.caveats, *structure,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from silicast.composition.breakdown import Breakdown
+from silicast.composition.breakdown import Breakdown, once
 from silicast.composition.deployment import Deployment, busiest_group
 from silicast.composition.memory import MemoryUse, static_batch_memory
 from silicast.composition.states import BatchStates
@@ -157,10 +157,14 @@ class BatchSteps:
     rows: I64
     at_boost: StepTimes
     _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
+    _clocks: dict[int, float] = field(default_factory=dict, compare=False)
+    _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
 
     def times(self, typical: int) -> StepTimes:
         """The steps at the clock that is held over the mix of work of the state ``typical``."""
-        hz = self.model.held_clock(self.at_boost, typical)
+        if typical not in self._clocks:
+            self._clocks[typical] = self.model.held_clock(self.at_boost, typical)
+        hz = self._clocks[typical]
         if hz not in self._held:
             self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)
         return self._held[hz]
@@ -178,13 +182,27 @@ class BatchSteps:
             weights: of each of ``rows``; None = the state ``typical`` alone.
         """
         times = self.times(int(typical))
-        whole = np.zeros(len(self.states))
         if weights is None:
-            whole[typical] = 1.0
+            found = self._of_one(name, int(typical))
         else:
+            whole = np.zeros(len(self.states))
             whole[self.rows] = weights
-        found = Breakdown(self.model, times, whole)
-        return found.prediction(found.part(name), caveats=warnings), times.clock_hz
+            found = self._weighted(name, times, whole)
+        if warnings:
+            found = replace(found, warnings=(*found.warnings, *warnings))
+        return found, times.clock_hz
+
+    def _of_one(self, name: str, typical: int) -> Prediction:
+        """Remembered: batches of the same prompts share their prefill."""
+        key = name, typical
+        if key not in self._alone:
+            weights = once(typical, len(self.states))
+            self._alone[key] = self._weighted(name, self.times(typical), weights)
+        return self._alone[key]
+
+    def _weighted(self, name: str, times: StepTimes, weights: F64) -> Prediction:
+        found = Breakdown(self.model, times, weights)
+        return found.prediction(found.part(name))
 
 
 def batch_steps(
@@ -219,23 +237,26 @@ def steps_together(
     deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]]
 ) -> list[tuple[BatchSteps, BatchSteps]]:
     """:func:`batch_steps` of many batches of an engine with layers of its own, evaluated at once;
-    those of a batch are the same in any company.
+    those of a batch are the same in any company. Batches of the same prompts share their prefill.
 
     Args:
         batches: prompt tokens of each sequence, and tokens generated per sequence.
     """
-    model, each = step_model(deployment), []
+    model, each, prompts = step_model(deployment), [], []
     for input_lens, output_len in batches:
         own = busiest_group(input_lens, deployment.plan.attention_dp)
-        each.append(_states(deployment, own, sum(input_lens) - sum(own), output_len))
+        elsewhere = sum(input_lens) - sum(own)
+        prompts.append((tuple(own), elsewhere))
+        each.append(_states(deployment, own, elsewhere, output_len))
     times = model.steps(BatchStates.joined(each))
+    prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
     found, start = [], 0
-    for states in each:
+    for states, key in zip(each, prompts, strict=True):
         stop = start + len(states)
         one = times if len(each) == 1 else times.of_states(start, stop)
         rows = np.arange(len(states))
         first, rest = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
-        found.append((first, rest))
+        found.append((prefills.setdefault(key, first), rest))
         start = stop
     return found
 

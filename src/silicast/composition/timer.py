@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from silicast.composition.cut_times import beside_analysis, rows_of
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.host_copies import OF_HOST, host_times
@@ -163,6 +162,8 @@ class Timer:
         Args:
             index: places in the call's times of what it asks; None = all of them.
         """
+        from silicast.composition.cut_times import beside_analysis, rows_of
+
         times = call.times
         if call.batch is None or not isinstance(times, KernelTimes):
             return call if index is None else replace(call, times=rows_of(times, index))

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from silicast.core.hashing import content_hash, files_hash
-
 CATALOG = Path(__file__).resolve().parent.parent / "catalog"
 
 
@@ -29,6 +27,8 @@ def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
 
 def catalog_hash(*kinds: str) -> str:
     """Hash of every shipped file of some kinds, but for tensors: their cards state theirs."""
+    from silicast.core.hashing import content_hash, files_hash
+
     return content_hash(
         [
             [f"{kind}/{path.name}", files_hash([path])]

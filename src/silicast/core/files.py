@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -119,7 +118,7 @@ def _replacing(target: Path, status: os.stat_result | None) -> Iterator[BinaryIO
     mode = 0o666 if status is None else stat.S_IMODE(status.st_mode)
     if status is not None and not os.access(target, os.W_OK):
         raise PermissionError(0, "the file is not writable")
-    temporary = target.parent / f".silicast-{secrets.token_hex(8)}.tmp"
+    temporary = target.parent / f".silicast-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     handle = os.open(temporary, flags, mode & 0o666)
     try:

@@ -233,6 +233,8 @@ def _stated(word: str) -> Price:
     try:
         find_device(device)
     except SilicastError as error:
+        if error.file:  # the device's own, which says nothing of prices
+            raise error.at("device") from None
         raise SilicastError(error.message, kind=error.kind, field=FIELD, hint=error.hint) from None
     number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     asked, unit = _number(number), text[len(number) :]

@@ -235,6 +235,11 @@ class Structure(ABC):
     def energy_log_sd(self) -> float:
         """Error of energies."""
 
+    @property
+    @abstractmethod
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of predictions must know of it."""
+
 
 @final
 @dataclass(frozen=True)

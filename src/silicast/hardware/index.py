@@ -16,7 +16,6 @@ import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
 from silicast.core.naming import NameIndex, normalise
 
 DEVICES = CATALOG / "devices"
@@ -128,4 +127,6 @@ def index_text(entries: Mapping[str, Entry]) -> str:
 
 
 if __name__ == "__main__":
+    from silicast.core.files import write_atomically
+
     write_atomically(INDEX_FILE, index_text(make_index()).encode("utf-8"))

@@ -135,7 +135,7 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
     """
     counted = times.analysis.energy_j
     if counted is not None:
-        above: F64 = counted - waiting_w(device) * times.estimate_s
+        above: F64 = counted - waiting_w(device) * times.analysis.time_s
         return above
     if not applies_to(device):
         return None
@@ -147,9 +147,11 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
 
 
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
-    """Energy that the model counted action by action, of a device whose file says what each takes;
-    not above what its power limit leaves.
+    """Energy that the model counted action by action, of a device whose file says what each takes,
+    with what it draws for as long as the kernel is expected to take; not above what its power limit
+    leaves.
     """
+    joules = joules + waiting_w(device) * (times.estimate_s - times.analysis.time_s)
     spread = math.exp(Z90 * times.analysis.energy_log_sd)
     limit = math.inf if device.power_cap_w is None else device.power_cap_w
     estimate = xp.minimum(joules, limit * times.estimate_s)

@@ -138,7 +138,9 @@ def stand_ins(device: Device) -> tuple[str, ...]:
         for path in device.unknowns
         if path != NO_CAP and constants[_rule(path, constants)] > 0.0
     ]
-    found: list[str] = [] if device.structure is None else [not_measured(device)]
+    found: list[str] = []
+    if device.structure is not None:
+        found += [not_measured(device), *device.structure.remarks]
     if named:
         found.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
     if unknown_cap(device):

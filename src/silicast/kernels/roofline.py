@@ -288,7 +288,7 @@ def _stays(total: F64, rates: Rates, cache: str) -> F64:
 
 def _within(total: F64, size: float) -> F64:
     """Share of a working set that finds room in ``size``: all of it, fading over an octave."""
-    share: F64 = xp.minimum(xp.maximum(2.0 - total / size, 0.0), 1.0)
+    share: F64 = xp.minimum(xp.maximum(2.0 - total / max(size, 1.0), 0.0), 1.0)
     return share
 
 

@@ -9,9 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.capacity import capacity_parts
 from silicast.report.numbers import Shown, percent, rounded, split_metric
-from silicast.report.serving import serving_parts
 from silicast.report.tables import listing
 from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
@@ -94,8 +92,12 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     parts += [Text(line, "dim") for line in setup_lines(answer["why"])]
     parts.append(Text(""))
     if scenario.get("task") == "serving":
+        from silicast.report.serving import serving_parts
+
         parts += serving_parts(answer)
     elif scenario.get("task") == "capacity":
+        from silicast.report.capacity import capacity_parts
+
         parts += capacity_parts(answer)
     else:
         parts += [metrics_table(shown_metrics(answer)), Text("")]
@@ -176,6 +178,8 @@ def notes(answer: Answer) -> list[str]:
     lines += [
         f"expected {key}: {why[key]}" for key in ("configuration", "algorithm") if why.get(key)
     ]
+    if any(name.startswith("cost_") for name in answer["metrics"]):
+        lines.append("costs are in the currency of the stated price")
     lines += [line for line in (clock_line(why), uncertainty_line(why)) if line]
     lines.append(
         f"{answer['tier']} tier ({TIER_WORDS[answer['tier']]}), {DOMAIN_WORDS[answer['domain']]}"
@@ -267,12 +271,19 @@ def memory_line(why: Mapping[str, Any]) -> str:
     return f"{line}; {rounded(devices * whole)} on {devices} devices in all"
 
 
+ALIKE = 0.03
+"""Share by which the room of a batch and that of a server may differ and be one number."""
+
+
 def room_line(why: Mapping[str, Any]) -> str:
     """What more would fit.
 
     >>> room_line({"room": {"batch": 84, "concurrency": 82, "concurrency_limited_by": "kv_cache",
     ...                     "context_tokens": 8192}})
-    'room for a batch of 84; a server holds 82 requests at once (KV cache), or one of 8,192 tokens'
+    'room for 82 requests at once (KV cache), or one of 8,192 tokens'
+    >>> room_line({"room": {"batch": 20, "concurrency": 23, "concurrency_limited_by": "kv_cache",
+    ...                     "context_tokens": 8192}}).partition(", or")[0]
+    'room for a batch of 20; a server, which takes prompts in turn, for 23 at once (KV cache)'
     """
     room = why.get("room")
     if not isinstance(room, Mapping):
@@ -281,11 +292,14 @@ def room_line(why: Mapping[str, Any]) -> str:
     if "concurrency" not in room:
         return f"room for a batch of {room['batch']:,}, or one sequence of {tokens}"
     by = {"kv_cache": "KV cache", "engine": "the engine's limit"}[room["concurrency_limited_by"]]
-    at_once = f"{room['concurrency']:,} requests at once ({by})"
-    if "batch" in room:  # all prompts of it are prefilled together; a server sets aside for more
-        batch = f"a batch of {room['batch']:,}"
-        return f"room for {batch}; a server holds {at_once}, or one of {tokens}"
-    return f"room for {at_once}, {tokens} of context alone"
+    held = room["concurrency"]
+    if "batch" not in room:
+        return f"room for {held:,} requests at once ({by}), {tokens} of context alone"
+    alike = abs(room["batch"] - held) <= ALIKE * held
+    if alike:  # whole blocks of a cache, or of one of a server that sets some aside
+        return f"room for {min(room['batch'], held):,} requests at once ({by}), or one of {tokens}"
+    turns = f"a server, which takes prompts in turn, for {held:,} at once ({by})"
+    return f"room for a batch of {room['batch']:,}; {turns}, or one of {tokens}"
 
 
 def coverage_line(why: Mapping[str, Any]) -> str:

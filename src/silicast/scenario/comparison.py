@@ -70,7 +70,9 @@ class Candidate:
             return self._excess
         error = self.reply.error
         where = f"{error.field}: " if error.field not in ("", "device", "parallel") else ""
-        return f"{where}{error.message}{f' ({error.hint})' if error.hint else ''}"
+        device = self.scenario.get("device")
+        message = error.message.removeprefix(f"{device}: ")  # a file, which the label names
+        return f"{where}{message}{f' ({error.hint})' if error.hint else ''}"
 
     @property
     def _excess(self) -> str:

@@ -90,7 +90,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     folder = folder or Path()
     pools = _tables(raw.pools, PoolTable, "pools")
     links = _tables(raw.links, PoolLinkTable, "links")
-    if raw.task != "workflow":  # its stages name their pools
+    if (pools or links) and raw.task != "workflow":  # its stages name their pools
         from silicast.scenario.serving_checks import check_pools
 
         check_pools(pools, links)

@@ -177,7 +177,7 @@ def precision_of(
     """The scenario's formats over the checkpoint's.
 
     A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
-    the scenario asks for a format.
+    the scenario asks for bf16; between kernels also where it asks for a quantised format.
     """
     table, own = scenario.raw.precision, model.default_precision
     default, said = _without_bf16(own, device)
@@ -199,7 +199,11 @@ def precision_of(
         )  # fmt: skip
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    return found, [*([] if stated else said), *_other_groups(found, table.group_size)]
+    if stated and found.recipe != "bf16":
+        found, said = _without_bf16(found, device)
+    elif stated:
+        said = []
+    return found, [*said, *_other_groups(found, table.group_size)]
 
 
 GROUPS = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from silicast.serving.host_cache import HostLink
+if TYPE_CHECKING:
+    from silicast.serving.host_cache import HostLink
 
 
 @final

@@ -21,7 +21,6 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.naming import NameIndex
-from silicast.workload.checkpoint_names import understood
 from silicast.workload.json_files import check_depth, json_object
 from silicast.workload.model import ModelConfig
 from silicast.workload.model_file import (
@@ -158,6 +157,8 @@ def _named_model(name: str) -> ModelConfig:
 
     def canonical(part: str) -> str | None:
         return index.canonical(part) if part in index else None
+
+    from silicast.workload.checkpoint_names import understood
 
     found = understood(name, canonical)
     if found is None:

@@ -128,3 +128,30 @@ def test_what_is_shown_is_short_and_errors_can_be_caught() -> None:
     assert len(repr(found)) < 300
     assert silicast.SilicastError is SilicastError
     assert "SilicastError" in dir(silicast)
+
+
+def test_numbers_of_numpy_and_paths_are_taken_as_they_are(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    chip = tmp_path / "chip.toml"
+    chip.write_text('base = "H100"\nname = "chip"\n', encoding="utf-8")
+    asked: dict[str, Any] = {"model": "Llama-3.1-8B", "output_len": 2}
+    plain = silicast.infer(device=str(chip), batch=2, input_len=64, power_w=500.0, **asked)
+    typed = silicast.infer(
+        device=chip,  # type: ignore[arg-type]
+        batch=np.int64(2), input_len=np.int32(64), power_w=np.float32(500.0), **asked,
+    )  # fmt: skip
+    assert typed == plain
+    many = silicast.infer(device="h100", input_lens=np.array([3, 64]), **asked)
+    assert many == silicast.infer(device="h100", input_lens=[3, 64], **asked)
+
+
+def test_an_encoder_generates_nothing_unless_it_is_asked_to() -> None:
+    found = silicast.infer(model="bert-base-uncased", device="h100", input_len=128)
+    assert found.decode_step_ms is None
+    assert found == silicast.infer(
+        model="bert-base-uncased", device="h100", input_len=128, output_len=1
+    )
+    with pytest.raises(SilicastError, match="generates no tokens"):
+        silicast.infer(model="bert-base-uncased", device="h100", output_len=2)
+    swept = silicast.sweep(model=["bert-base-uncased", "Llama-3.1-8B"], device="h100", input_len=64)
+    assert [row.reason for row in swept] == ["", ""]

@@ -123,6 +123,7 @@ def written(found: CalibrationResult, path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_benchmarks_find_the_constants_of_their_machine(
     folder: Path, machine: Path, unseen: Path
 ) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from silicast.composition.static_batch import predict_static_batch, steps_together
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
+from silicast.scenario.answerers.inference import batch_deployment
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 
@@ -266,3 +268,32 @@ def test_a_cache_in_a_format_nobody_measured_is_said(cache: str, said: bool) -> 
     found = answered(precision={"kv_cache": cache})
     assert (found.domain == "near") is said
     assert any(f"cache in {cache}" in line for line in found.warnings) is said
+
+
+def test_a_quantised_format_is_fp16_between_kernels_where_there_is_no_bf16() -> None:
+    found = answered(device="V100", precision={"recipe": "fp8"})
+    assert any("no bf16: fp16 is assumed between kernels" in text for text in found.warnings)
+    assert "no bf16" in refused(device="V100", precision={"recipe": "bf16"}).message
+
+
+@pytest.mark.parametrize(("tokens", "domain"), [(1024, "in"), (40_000, "near"), (1_000_000, "out")])
+def test_the_domain_knows_how_long_measured_sequences_are(tokens: int, domain: str) -> None:
+    work = {"batch": 1, "input_len": tokens, "output_len": 2}
+    found = answered(workload=work)
+    assert found.domain == domain
+    said = [text for text in found.warnings if "beyond all that were measured" in text]
+    assert bool(said) == (domain != "in")
+    assert all("attention" in text or "gemm" in text for text in said)
+
+
+def test_batches_of_the_same_prompts_share_their_prefill() -> None:
+    deployment, _, _ = batch_deployment(decode(CASE))
+    work = [([256] * 2, 8), ([256] * 2, 16), ([128] * 2, 8)]
+    steps = steps_together(deployment, work)
+    assert steps[0][0] is steps[1][0]
+    assert steps[0][0] is not steps[2][0]
+    for (lengths, output), known in zip(work, steps, strict=True):
+        alone = predict_static_batch(deployment, lengths, output)
+        found = predict_static_batch(deployment, lengths, output, steps=known)
+        assert found.total.part == alone.total.part
+        assert found.prefill.error == alone.prefill.error

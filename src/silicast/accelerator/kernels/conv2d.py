@@ -8,7 +8,7 @@ from typing import ClassVar, cast, final
 
 import numpy as np
 
-from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.chip import DENSE, GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
     Format,
     MappedKernel,
@@ -19,6 +19,7 @@ from silicast.accelerator.kernels.mapped import (
 )
 from silicast.accelerator.problems import GROUPED, WINDOWS, Problem
 from silicast.accelerator.refit import Counted, counted
+from silicast.accelerator.zero_costs import Densities
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
@@ -51,13 +52,18 @@ class NestConv2d(MappedKernel):
         if forward and chip_of(device).slides:
             found = _sliding(device, fmt, shape)
         else:
-            found = _unrolled(device, fmt, shape, weights=variant.flag("backward_weights"))
+            densities = chip_of(device).densities if forward else ()
+            found = _unrolled(
+                device, fmt, shape, densities, weights=variant.flag("backward_weights")
+            )
         load = load_of(device, fmt, found)
         sizes = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
-        read = shape.elements_in * sizes[0] + shape.elements_filter * sizes[1]
+        left = chip_of(device).left if forward else DENSE
+        read = shape.elements_in * left.inputs * sizes[0]
+        read = read + shape.elements_filter * left.weights * sizes[1]
         return analysed(
             device, variant, load, flops=2.0 * shape.macs, read=read,
-            written=shape.elements_out * sizes[2],
+            written=shape.elements_out * left.outputs * sizes[2], products=left.products,
         )  # fmt: skip
 
 
@@ -75,7 +81,8 @@ def _sliding(device: Device, fmt: Format, shape: Shape) -> Counted:
                 parts.append((rows, _windows(device, fmt, problem, _rows(shape, rows))))
     rest = np.flatnonzero(~even)
     if len(rest):
-        parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), weights=False)))
+        own = chip_of(device).densities
+        parts.append((rest, _unrolled(device, fmt, _rows(shape, rest), own, weights=False)))
     return Counted.joined(parts)
 
 
@@ -95,10 +102,15 @@ def _windows(device: Device, fmt: Format, problem: Problem, shape: Shape) -> Cou
     there = shape.elements_in / (shape.n * shape.c * padded_h * padded_w)
     one = np.ones_like(there)
     shares = np.stack([one, np.minimum(there, 1.0), one])
-    return counted(chip_of(device), problem, sizes, fmt.compute, fmt.bits, fmt.column, shares)
+    chip = chip_of(device)
+    return counted(
+        chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, chip.densities
+    )  # fmt: skip
 
 
-def _unrolled(device: Device, fmt: Format, shape: Shape, *, weights: bool) -> Counted:
+def _unrolled(
+    device: Device, fmt: Format, shape: Shape, densities: Densities, *, weights: bool
+) -> Counted:
     """The same multiplications as products; windows unroll on the chip, not in main memory."""
     positions = shape.n * shape.p * shape.q
     taps = shape.c_of_group * shape.r * shape.s
@@ -110,7 +122,7 @@ def _unrolled(device: Device, fmt: Format, shape: Shape, *, weights: bool) -> Co
     else:
         m, n, k = positions, shape.k_of_group, taps
         shares = np.stack([one, there, one])
-    return products(device, fmt, _whole(shape.groups), m, n, k, shares)
+    return products(device, fmt, _whole(shape.groups), m, n, k, shares, densities)
 
 
 def _whole(values: F64) -> F64:

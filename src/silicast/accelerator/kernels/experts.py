@@ -6,7 +6,7 @@ from typing import ClassVar, cast, final
 
 import numpy as np
 
-from silicast.accelerator.chip import GROUP
+from silicast.accelerator.chip import GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
     Load,
     MappedKernel,
@@ -70,10 +70,12 @@ class NestMoe(MappedKernel):
         if distribution_of(variant) != "balanced":
             hit = np.ceil(np.minimum(dims["topk"], experts) / ep)
         rows = np.minimum(xp.float64(tokens), even) * hidden * (BITS[recipe.output] / 8.0)
+        left = chip_of(device).left
         return analysed(
             device, variant, load, flops=2.0 * even * widths,
-            read=hit * widths * (recipe.weight_bits / 8.0) + rows, written=rows,
-            vector_s=vector_s, vector_joules=joules,
+            read=hit * widths * (left.weights * recipe.weight_bits / 8.0) + rows * left.inputs,
+            written=rows * left.outputs, vector_s=vector_s, vector_joules=joules,
+            products=left.products,
         )  # fmt: skip
 
 
@@ -84,8 +86,9 @@ def _products(device: Device, dtype: str, loads: Loads, n: F64, k: F64) -> Load:
     active = np.minimum(each, 1.0) * weight
     sides = np.broadcast_to(np.maximum(np.rint(folded(active)), 1.0), each.shape)
     m = np.maximum(np.ceil(each), 1.0)
-    flat = [np.broadcast_to(x, each.shape).ravel() for x in (sides, m, n, k)]
-    found = load_of(device, fmt, products(device, fmt, *flat)).times((active / sides).ravel())
+    b, m, n, k = (np.broadcast_to(x, each.shape).ravel() for x in (sides, m, n, k))
+    counted = products(device, fmt, b, m, n, k, densities=chip_of(device).densities)
+    found = load_of(device, fmt, counted).times((active / sides).ravel())
 
     def total(values: F64) -> F64:
         summed: F64 = folded(values.reshape(each.shape))

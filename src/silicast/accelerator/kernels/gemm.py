@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, cast, final
 
-from silicast.accelerator.chip import GROUP
+from silicast.accelerator.chip import GROUP, Chip, Left, chip_of
+from silicast.accelerator.einsum import WEIGHTS
 from silicast.accelerator.kernels.mapped import (
     MappedKernel,
     analysed,
@@ -13,13 +14,17 @@ from silicast.accelerator.kernels.mapped import (
     products,
     vector_cost,
 )
+from silicast.accelerator.zero_costs import Densities
 from silicast.core import xp
-from silicast.core.dtypes import BITS, recipe_for
+from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
-from silicast.workload.op import OpBatch
+from silicast.kernels.sparsity import is_sparse, sparse_rate
+from silicast.workload.op import OpBatch, Variant
 
+TWO_IN_FOUR = "2:4:0"
+"""Of the four weights that are multiplied one after the other: along K."""
 _ON_GPUS = cast("Implementation", implementation_for("gemm", "simt"))
 
 
@@ -40,8 +45,12 @@ class NestGemm(MappedKernel):
         fmt = format_of(device, batch.variant.dtype)
         m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
         b = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
-        load = load_of(device, fmt, products(device, fmt, b, m, n, k))
-        read = (m * k * (recipe.activation_bits / 8.0) + n * k * (recipe.weight_bits / 8.0)) * b
+        chip = chip_of(device)
+        own, left = _zeros(chip, batch.variant, recipe, device)
+        found = products(device, fmt, b, m, n, k, densities=own, weights_each=False)
+        load = load_of(device, fmt, found)
+        in_bytes = left.inputs * recipe.activation_bits / 8.0
+        read = (m * k * in_bytes + n * k * (left.weights * recipe.weight_bits / 8.0)) * b
         simple = 0.0 * m
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
             simple = simple + 4.0 * m * k * b
@@ -50,6 +59,20 @@ class NestGemm(MappedKernel):
         vector_s, joules = vector_cost(device, simple, 0.0 * m)
         return analysed(
             device, batch.variant, load, flops=2.0 * m * n * k * b, read=read,
-            written=m * n * b * (BITS[recipe.output] / 8.0), vector_s=vector_s,
-            vector_joules=joules,
+            written=m * n * b * (left.outputs * BITS[recipe.output] / 8.0), vector_s=vector_s,
+            vector_joules=joules, products=left.products,
         )  # fmt: skip
+
+
+def _zeros(chip: Chip, variant: Variant, recipe: Recipe, device: Device) -> tuple[Densities, Left]:
+    """Densities of a product, and what is there at least: those of the file, or 2:4 weights.
+
+    Raises:
+        SilicastError: weights are 2:4 sparse, and the design leaves no zeros out.
+    """
+    if not is_sparse(variant):
+        return chip.densities, chip.left
+    if not chip.design.architecture.knows_zeros:
+        sparse_rate(variant, recipe, device)
+    own = tuple(sorted({**dict(chip.densities), WEIGHTS: TWO_IN_FOUR}.items()))
+    return own, Left.of(own)

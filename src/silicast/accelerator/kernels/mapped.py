@@ -14,6 +14,7 @@ from silicast.accelerator.chip import GROUP, Chip, chip_of
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
 from silicast.accelerator.refit import Counted, counted
 from silicast.accelerator.stored import stored_templates, template_of
+from silicast.accelerator.zero_costs import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
@@ -90,33 +91,40 @@ def _own_name(chip: Chip, device: Device, compute: str) -> str:
 
 def products(
     device: Device, fmt: Format, b: F64, m: F64, n: F64, k: F64,
-    main_shares: F64 | None = None,
+    main_shares: F64 | None = None, densities: Densities = (), weights_each: bool = True,
 ) -> Counted:  # fmt: skip
     """Costs of ``b`` products C[m, n] = A[m, k] x B[k, n], each with operands of its own.
 
     Args:
         b, m, n, k: shape (rows,), or numbers.
         main_shares: (3, rows), of weights, inputs and outputs: see :func:`.refit.counted`.
+        densities: of the operands and results; () = they have no zeros.
+        weights_each: several products at once multiply weights, too; else they are dense.
     """
     chip = chip_of(device)
+
+    def mapped(b: F64, mnk: tuple[F64, F64, F64], shares: F64 | None, *, several: bool) -> Counted:
+        problem, sizes = _problem(chip, b, mnk, several=several)
+        own = densities if weights_each or not several else ()
+        return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, own)
+
     if m.__class__ is not np.ndarray:
-        return _mapped(chip, fmt, b, (m, n, k), main_shares, several=bool(b > 1.0))
+        return mapped(b, (m, n, k), main_shares, several=bool(b > 1.0))
     parts = []
     for several in (False, True):
         rows = np.flatnonzero((b > 1.0) == several)
         if len(rows) == len(m):
-            return _mapped(chip, fmt, b, (m, n, k), main_shares, several=several)
+            return mapped(b, (m, n, k), main_shares, several=several)
         if len(rows):
             shares = None if main_shares is None else main_shares[:, rows]
             mnk = (m[rows], n[rows], k[rows])
-            parts.append((rows, _mapped(chip, fmt, b[rows], mnk, shares, several=several)))
+            parts.append((rows, mapped(b[rows], mnk, shares, several=several)))
     return Counted.joined(parts)
 
 
-def _mapped(
-    chip: Chip, fmt: Format, b: F64, mnk: tuple[F64, F64, F64], main_shares: F64 | None, *,
-    several: bool,
-) -> Counted:  # fmt: skip
+def _problem(
+    chip: Chip, b: F64, mnk: tuple[F64, F64, F64], *, several: bool
+) -> tuple[Problem, list[F64]]:
     """Products all of which are one, or all several; where the rules of a chip are those of
     convolutions, as filters of one.
     """
@@ -127,9 +135,7 @@ def _mapped(
     else:
         problem = Problem(GROUPED if several else WINDOWS)
         sizes = [k, n, one, one, one, m, one]
-    if several:
-        sizes = [b, *sizes]
-    return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, main_shares)
+    return problem, [b, *sizes] if several else sizes
 
 
 @final
@@ -142,7 +148,7 @@ class Load:
         unit_s: of the multipliers alone.
         level_bytes: memory -> bytes through all its instances.
         main_bytes: to and from main memory.
-        joules: of all that was counted.
+        joules: of all that was counted, without what the chip draws all the time.
     """
 
     core_s: F64
@@ -191,7 +197,8 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
             memory.name: words * bytes_
             for memory, words in zip(arch.memories, found.level_words, strict=True)
         },
-        main_bytes=sum(found.main_words, none) * bytes_, joules=found.energy_pj * PICO,
+        main_bytes=sum(found.main_words, none) * bytes_,
+        joules=(found.energy_pj - found.cycles * arch.idle_pj_per_cycle) * PICO,
     )  # fmt: skip
 
 
@@ -229,13 +236,14 @@ class MappedKernel(Fallback):
 
 def analysed(
     device: Device, variant: Variant, load: Load, *, flops: F64, read: F64, written: F64,
-    vector_s: F64 | float = 0.0, vector_joules: F64 | float = 0.0,
+    vector_s: F64 | float = 0.0, vector_joules: F64 | float = 0.0, products: float = 1.0,
 ) -> Analysis:  # fmt: skip
     """Time, bound and energy of counted work.
 
     Args:
         flops: useful operations; read, written: bytes of operands and results, once each.
         vector_s: of what the vector units do beside the products.
+        products: share of the operations that no zero does away with.
     """
     c = load_physics(GROUP).constants(device.architecture)
     chip = chip_of(device)
@@ -252,10 +260,11 @@ def analysed(
     beyond = xp.maximum(total - chip_bytes, 0.0)
     forced = xp.maximum(read, beyond) if variant.cache == "cold" else beyond
     main_rate = device.dram.bandwidth_bytes_per_s
-    tensor = flops / device.bound_per_s(device.matrix_pipe(compute), compute)
+    tensor = products * flops / device.bound_per_s(device.matrix_pipe(compute), compute)
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
     bound = xp.maximum(tensor, resource_s["dram"])
     time = launch_s + busy
+    idle_j = time * (device.idle_power_w or 0.0)
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,
@@ -270,23 +279,9 @@ def analysed(
             "vector_share": vector / time,
         },
         independent_log_sd=none + c["independent_log_sd"],
-        energy_j=None if chip.missing_energy else load.joules + vector_joules,
+        energy_j=None if chip.missing_energy else load.joules + vector_joules + idle_j,
         energy_log_sd=chip.energy_log_sd,
-        warnings=warnings_of(chip),
     )  # fmt: skip
-
-
-@lru_cache(maxsize=256)
-def warnings_of(chip: Chip) -> tuple[str, ...]:
-    """What a reader must know of a design."""
-    said = []
-    if chip.missing_energy:
-        said.append(f"{chip.missing_energy} has no energy in the file: energy is not answered")
-    if chip.content.vector is None:
-        said.append("the file has no [vector]: the multipliers do what is no product")
-    if chip.design.architecture.knows_zeros:
-        said.append("zeros that the design leaves out are counted as if they were there")
-    return tuple(said)
 
 
 def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:

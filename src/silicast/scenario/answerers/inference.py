@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from silicast.composition.assumed_structure import with_assumed_structure
 from silicast.composition.deployment import Deployment
 from silicast.composition.static_batch import (
     MAX_EVALUATED_STEPS,
@@ -208,7 +207,11 @@ def _answer(
         metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
         bound[name] = prediction.bound_seconds * MILLI
     memory = found.memory_gb
-    metrics["memory_gb"] = with_assumed_structure(memory) if deployment.model.assumed else memory
+    if deployment.model.assumed:
+        from silicast.composition.assumed_structure import with_assumed_structure
+
+        memory = with_assumed_structure(memory)
+    metrics["memory_gb"] = memory
     metrics |= figures
     domain = found.total.domain
     if domain == "in" and unknown_cap(deployment.device):

@@ -147,11 +147,7 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
         "eyeriss_ms", names, measured_ms, (busy + filters * waits) * to_ms, "Eyeriss",
         {"no stalls, no ports": plain, "constant fitted on all five": all_five}, fitted=1,
     )  # fmt: skip
-    moved = [
-        float((c.traffic.reads[1] + c.traffic.fills[1] + c.traffic.updates[1]).sum())
-        * buffer.word_bits / 8e6
-        for c in nests
-    ]  # fmt: skip
+    moved = [words_to_units(c) * buffer.word_bits / 8e6 for c in nests]
     yield _scored("eyeriss_buffer_mb", names, buffer_mb, np.array(moved), "Eyeriss")
     times = np.array([float(c.seconds[0]) * 1e3 for c in nests])
     yield _scored(
@@ -163,6 +159,14 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
         {"no stalls, no ports": plain},
         fitted=1,
     )
+
+
+def words_to_units(found: Cost) -> float:
+    """Words between the buffer and the units, which is what the authors count: inputs on their way
+    in; sums both ways in every pass, also in the first. Words from DRAM are not among them.
+    """
+    moved = found.traffic
+    return float((moved.reads[1] + moved.updates[1] + moved.distinct[1]).sum())
 
 
 def row_stationary(layer: str) -> Cost:

@@ -1,0 +1,108 @@
+"""Eyeriss' own mappings of AlexNet and VGG16: what each layer moves, takes, and what bounds it.
+
+    python -m benchmarks.eyeriss_layers         writes benchmarks/results/eyeriss_layers.json
+
+Batches are those of the chip's authors (4 and 3). Nothing here is compared with measurements: suite
+`accelerator` does that for AlexNet. Of VGG16 the table of tools (``data/accel``) states images a
+second. Beside each time stands what it would be if a pass took the inputs of one channel only, or
+of two: sums then go through the buffer as many times more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from silicast.accelerator.cost import Cost
+from silicast.accelerator.task import mapped, task_of
+from silicast.core.files import write_atomically
+from silicast.validation.scorecard.suites.accelerator import ALEXNET, BATCH, words_to_units
+
+OUT = Path(__file__).parent / "results" / "eyeriss_layers.json"
+VGG16_BATCH = 3
+VGG16 = {
+    name: {"c": c, "m": m, "p": side, "q": side, "r": 3, "s": 3}
+    for name, c, m, side in (
+        ("1-1", 3, 64, 224), ("1-2", 64, 64, 224), ("2-1", 64, 128, 112), ("2-2", 128, 128, 112),
+        ("3-1", 128, 256, 56), ("3-2", 256, 256, 56), ("3-3", 256, 256, 56), ("4-1", 256, 512, 28),
+        ("4-2", 512, 512, 28), ("4-3", 512, 512, 28), ("5-1", 512, 512, 14), ("5-2", 512, 512, 14),
+        ("5-3", 512, 512, 14),
+    )
+}  # fmt: skip
+"""Simonyan and Zisserman, 2014, configuration D."""
+
+
+def row(found: Cost) -> dict[str, Any]:
+    """What a layer's mapping does."""
+    moved, einsum, clock = found.traffic, found.einsum, found.architecture.clock_hz
+    outputs = einsum.names.index("Outputs")
+    busy = {"units": float(moved.steps[0] / found.architecture.compute.per_cycle)}
+    ports = {
+        f"{memory}.{port}": float(cycles[0])
+        for (memory, port), cycles in found.port_cycles.items()
+        if memory != "dram"
+    }
+    waits = float(found.exposed_cycles[0])
+    passes = float(moved.updates[1, outputs, 0] / moved.distinct[1, outputs, 0])
+    channels = einsum.bounds["C"]
+    slower = {
+        f"ms_with_{few}_in_a_pass": _ms(
+            max(*busy.values(), *(each * _times(port, channels / few / passes)
+                                  for port, each in ports.items())) + waits, clock,
+        )
+        for few in (1, 2)
+    }  # fmt: skip
+    return {
+        "ms": _ms(float(found.cycles[0]), clock),
+        "filters_ms": _ms(waits, clock),
+        "bound": max(busy | ports, key=(busy | ports).__getitem__),
+        "units": int(moved.units[0]),
+        "buffer_mb": round(words_to_units(found) * 2 / 1e6, 1),
+        "dram_mb": round(float((moved.reads[0] + moved.updates[0]).sum()) * 2 / 1e6, 1),
+        "channels_in_a_pass": round(channels / passes, 1),
+        **slower,
+    }
+
+
+def _times(port: str, more: float) -> float:
+    return 1.0 if port == "buffer.input_network" else max(more, 1.0)
+
+
+def _ms(cycles: float, clock_hz: float) -> float:
+    return round(cycles / clock_hz * 1e3, 1)
+
+
+def network(layers: Mapping[str, Mapping[str, int]], batch: int) -> dict[str, Any]:
+    """All layers, and images a second of their sum."""
+    rows: dict[str, Any] = {}
+    known: dict[tuple[tuple[str, int], ...], dict[str, Any]] = {}
+    for name, sizes in layers.items():
+        key = tuple(sorted(sizes.items()))
+        if key not in known:
+            words = [f"{dim}={size}" for dim, size in {**sizes, "n": batch}.items()]
+            known[key] = row(mapped(task_of("eyeriss", "conv2d", words)).cost)
+        rows[name] = known[key]
+        print(name, rows[name], flush=True)
+    every = ("ms", "ms_with_1_in_a_pass", "ms_with_2_in_a_pass")
+    total = {name: round(sum(each[name] for each in rows.values()), 1) for name in every}
+    images = {
+        name.replace("ms", "images_per_s"): round(batch / ms * 1e3, 2) for name, ms in total.items()
+    }
+    return {"layers": rows, "total": {**total, **images}}
+
+
+def main() -> None:
+    """Writes both networks."""
+    start = time.process_time()
+    found = {"AlexNet": network(ALEXNET, BATCH), "VGG16": network(VGG16, VGG16_BATCH)}
+    found["cpu_s"] = {"all": round(time.process_time() - start, 1)}
+    write_atomically(OUT, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    print({name: found[name].get("total") for name in ("AlexNet", "VGG16")})
+
+
+if __name__ == "__main__":
+    main()

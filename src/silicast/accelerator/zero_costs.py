@@ -1,0 +1,181 @@
+"""Costs of a searched mapping at another size on a design that leaves zeros out.
+
+What is left without zeros depends on what tiles hold, which is no formula of bounds: the stretched
+mapping is counted by :mod:`.sparse`, one size at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from silicast.accelerator.accounting import account
+from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.cost import Cost, cost_of
+from silicast.accelerator.density import density_of
+from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.sparse import Formatted, Outcome, account_zeros
+from silicast.accelerator.template import Template
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+Densities = tuple[tuple[str, str | float], ...]
+"""(tensor, density as a user writes it)."""
+ROOMS, SMALLER = 8, 0.7
+"""Tiles are stretched into so many rooms, each so much of the one before, until what describes
+them fits too."""
+_ANY_SHAPE = (1, 1, 1, 1)
+
+
+def changes_anything(arch: Architecture, densities: Densities) -> bool:
+    """Whether counts are others than with all zeros: a tensor has some that the design leaves out,
+    or a format describes it.
+
+    Raises:
+        SilicastError: a density that is none.
+    """
+    if not arch.knows_zeros:
+        return False
+    if any(memory.formats for memory in arch.memories):
+        return True
+    return any(least_share(value, name) < 1.0 for name, value in densities)
+
+
+def least_share(value: str | float, name: str = "density") -> float:
+    """Share of values that are not zero; 0 where only the tensor tells.
+
+    Raises:
+        SilicastError: no density.
+
+    >>> least_share("2:4"), least_share(0.3), least_share("banded:2")
+    (0.5, 0.3, 0.0)
+    """
+    text = str(value).strip()
+    if text.endswith(".npy") or text.startswith("banded"):
+        return 0.0
+    return density_of(value, _ANY_SHAPE, f"density.{name}").share
+
+
+def with_densities(einsum: Einsum, densities: Mapping[str, str | float]) -> Einsum:
+    """The einsum with densities of the tensors that it has.
+
+    Raises:
+        SilicastError: one does not belong to its tensor.
+    """
+    own = {name: value for name, value in densities.items() if name in einsum.names}
+    if not own:
+        return einsum
+    return einsum.with_densities(
+        {
+            name: density_of(value, einsum.tensor(name).shape(einsum.bounds), f"density.{name}")
+            for name, value in own.items()
+        }
+    )
+
+
+def cost_without_zeros(
+    template: Template, einsum: Einsum, sizes: F64, shares: Sequence[float],
+    main_shares: Sequence[float],
+) -> Cost:  # fmt: skip
+    """What a mapping costs at a size.
+
+    Args:
+        template: the mapping; sizes: to which it is stretched, (dims, 1).
+        einsum: of these sizes, with its densities.
+        shares, main_shares: as of :func:`.refit.counted`; empty = all.
+
+    Raises:
+        SilicastError: its tiles fit no memory together with what describes them.
+    """
+    arch = template.arch
+    for room in range(ROOMS):
+        batch = _in_room(template, SMALLER**room).mappings(sizes)
+        traffic = account(einsum, arch, batch)
+        zeros = account_zeros(einsum, arch, batch, traffic)
+        found = cost_of(einsum, arch, traffic, None, zeros)
+        if found.fits[0]:
+            return _of_shares(found, batch, shares, main_shares)
+    raise SilicastError(
+        f"a {einsum.name} of {', '.join(f'{d}={n}' for d, n in einsum.bounds.items())}: its tiles "
+        f"do not fit with what describes them",
+        kind="unsupported", field="level",
+        hint="give the memory more room, its metadata a store of their own, or compile the design "
+        "(`silicast design compile`) for the model",
+    )  # fmt: skip
+
+
+def _in_room(template: Template, share: float) -> Template:
+    """The same mapping, to be stretched into a share of each memory's room."""
+    if share >= 1.0:
+        return template
+    nodes = tuple(
+        replace(node, capacity_words=node.capacity_words * share)
+        if isinstance(node, Memory) and node.capacity_words is not None else node
+        for node in template.arch.nodes
+    )  # fmt: skip
+    return replace(template, arch=replace(template.arch, nodes=nodes))
+
+
+def _of_shares(
+    found: Cost, batch: MappingBatch, shares: Sequence[float], main_shares: Sequence[float]
+) -> Cost:
+    """The cost where tensors take a share of an element's bits, and of main memory's words."""
+    if not shares and not main_shares:
+        return found
+    einsum, arch, traffic, zeros = found.einsum, found.architecture, found.traffic, found.zeros
+    assert zeros is not None
+    by_level = np.ones((*traffic.reads.shape[:2], 1))
+    own = np.array(shares or [1.0] * len(einsum.tensors))[None, :, None]
+    by_level = by_level * own
+    out, into = by_level.copy(), by_level.copy()
+    for t, share in enumerate(main_shares):
+        kept = [n for n, keep in enumerate(batch.keep) if einsum.names[t] in keep]
+        out[0, t] *= share
+        for level in kept[1:2]:
+            into[level, t] *= share
+    traffic = replace(
+        traffic, reads=traffic.reads * out, fills=traffic.fills * into,
+        updates=traffic.updates * out, tiles=traffic.tiles * by_level,
+        distinct=traffic.distinct * by_level, hops=traffic.hops * own,
+    )  # fmt: skip
+    zeros = replace(
+        zeros, reads=_times(zeros.reads, out), fills=_times(zeros.fills, into),
+        updates=_times(zeros.updates, out), stored=zeros.stored * by_level,
+        expanded=zeros.expanded * by_level, compressed=zeros.compressed * by_level,
+    )  # fmt: skip
+    return cost_of(einsum, arch, traffic, None, zeros)
+
+
+def _times(outcome: Outcome, share: F64) -> Outcome:
+    return Outcome(
+        outcome.actual * share, outcome.gated * share, outcome.skipped * share,
+        np.ceil(outcome.accesses * share),
+    )  # fmt: skip
+
+
+def row_of(found: Cost) -> list[float]:
+    """The cost of one mapping in the order of :class:`.closed_form.Layout`."""
+    arch, zeros = found.architecture, found.zeros
+    assert zeros is not None
+    words = np.zeros(found.traffic.reads.shape[:2])
+    for kind in ("reads", "fills", "updates"):
+        outcome = getattr(zeros, kind)
+        words += (outcome.actual + outcome.gated)[:, :, 0]
+        for (level, t), formatted in zeros.formats.items():
+            words[level, t] += _described(formatted, kind, arch.memories[level])
+    words *= found.traffic.used[:, :1]
+    steps = math.ceil(float(zeros.steps[0]) / arch.compute.per_cycle)
+    return [
+        float(found.cycles[0]), float(steps), float(found.energy_pj[0]),
+        *(float(cycles[0]) for cycles in found.port_cycles.values()),
+        *words.sum(axis=1).tolist(), *words[0].tolist(),
+    ]  # fmt: skip
+
+
+def _described(formatted: Formatted, kind: str, memory: Memory) -> float:
+    bits = memory.word_bits if memory.metadata is None else memory.metadata.word_bits
+    return float(formatted.total(kind)[0]) * bits / memory.word_bits

@@ -1,0 +1,147 @@
+"""Whole models on designs: zeros that are left out, and what leaks while they run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from silicast.accelerator.architecture_file import checked
+from silicast.accelerator.task import einsum_of, mapped, task_on
+from silicast.hardware.catalog import device_from
+from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.learning.dispatch import time_of
+from silicast.scenario.run import reply_to
+from silicast.workload.op import Op, OpBatch, Variant
+
+ENERGY = {"read": 4.0, "fill": 4.0, "update": 4.0}
+SIZES = {"m": 8, "n": 16, "k": 32}
+MODEL = {"base": "Llama-3.2-1B", "num_hidden_layers": 2}
+
+
+def chip(
+    *, skips: bool = True, csr: bool = False, leak: float | None = None, **changes: Any
+) -> Any:
+    """A design whose units skip what a zero of the weights does away with."""
+    energy = ENERGY if leak is None else {**ENERGY, "leak": leak}
+    unit = {"energy_pj": 1.0} if leak is None else {"energy_pj": 1.0, "leak_pj": leak}
+    main: dict[str, Any] = {
+        "name": "main", "word_bits": 16, "energy_pj": energy, "port": [{"words_per_cycle": 512}],
+    }  # fmt: skip
+    if skips:
+        main["skip"] = [{"target": "Inputs", "when_zero": ["Weights"]}]
+    if csr:
+        main["format"] = {"Weights": "csr"}
+    link = {"d2d": {"bandwidth_gb_per_s": 50.0}}
+    return {
+        "name": "zeros", "level": [main, {"name": "array", "mesh": [8, 8]}],
+        "compute": unit, "vector": {"per_cycle": 64, "energy_pj": 1.0},
+        "system": {"memory_gb": 64.0, "links": link, "devices_per_node": 4}, **changes,
+    }  # fmt: skip
+
+
+def product(table: Any, dtype: str = "bf16", **flags: Any) -> Any:
+    variant = Variant(dtype, flags=tuple(flags.items()))
+    return time_of(Op.make("gemm", variant, **SIZES), device_from(table))
+
+
+def test_density_1_is_the_dense_answer_bit_for_bit() -> None:
+    dense = product(chip(skips=False))
+    for own in ({}, {"Weights": 1.0}, {"Weights": "2:2", "Inputs": 1}):
+        found = product(chip(density=own))
+        assert found.estimate_s == dense.estimate_s
+        assert found.bound_s == dense.bound_s
+        assert found.energy_j == dense.energy_j
+
+
+def test_fewer_values_take_less_and_stay_above_their_bound() -> None:
+    found = [product(chip(density={"Weights": d})) for d in (1.0, 0.5, 0.25)]
+    for more, less in itertools.pairwise(found):
+        assert less.bound_s <= less.estimate_s <= more.estimate_s
+        assert less.energy_j.estimate < more.energy_j.estimate
+
+
+def test_a_searched_size_costs_what_the_mapper_says() -> None:
+    own = {"Weights": 0.5}
+    task = task_on(
+        checked(chip(density=own)), einsum_of("matmul", [f"{k}={v}" for k, v in SIZES.items()])
+    )
+    best, found = mapped(task, "edp"), product(chip(density=own))
+    assert found.energy_j.estimate * 1e12 == pytest.approx(best.cost.energy_pj[0])
+
+
+def test_narrower_weights_move_less_of_what_is_left() -> None:
+    wide, narrow = (product(chip(density={"Weights": 0.5}), dtype) for dtype in ("bf16", "int8"))
+    assert narrow.energy_j.estimate < wide.energy_j.estimate
+
+
+def test_a_description_is_paid_for_and_saves_main_memory() -> None:
+    plain, described = (product(chip(csr=csr)) for csr in (False, True))
+    assert described.energy_j.estimate > plain.energy_j.estimate
+    sparse = product(chip(csr=True, density={"Weights": 0.1}))
+    assert sparse.energy_j.estimate < plain.energy_j.estimate
+
+
+def test_two_in_four_is_a_density() -> None:
+    flagged = product(chip(), sparse_2_4=True)
+    stated = product(chip(density={"Weights": "2:4:0"}))
+    assert flagged.estimate_s == stated.estimate_s
+    assert flagged.energy_j == stated.energy_j
+
+
+def test_a_row_of_a_batch_is_the_row_alone() -> None:
+    device = device_from(chip(density={"Weights": 0.5}))
+    model = implementation_for("gemm", "loop_nest")
+    assert model is not None
+    ops = [Op.make("gemm", Variant("bf16"), m=m, n=16, k=32) for m in (8, 5, 7)]
+    together: KernelTimes = model.times(OpBatch.of(ops), device)
+    for row, op in enumerate(ops):
+        assert time_of(op, device).estimate_s == together.estimate_s[row]
+
+
+def test_a_tensor_of_another_shape_is_refused() -> None:
+    reply: Any = reply_to(
+        {"task": "kernel", "device": chip(density={"Weights": "no density"}),
+         "workload": {"kernel": {"op": "gemm", "dtype": "bf16", **SIZES}}}
+    )  # fmt: skip
+    assert not reply.ok
+    assert reply.error.field == "density.Weights"
+
+
+def whole(table: Any, **parallel: int) -> Any:
+    work = {"batch": 1, "input_len": 16, "output_len": 4}
+    reply = reply_to(
+        {"task": "inference", "device": table, "model": MODEL, "parallel": parallel,
+         "workload": work}
+    )  # fmt: skip
+    assert reply.ok, reply
+    return reply
+
+
+@pytest.mark.full
+def test_a_whole_model_is_quicker_with_fewer_weights() -> None:
+    dense, sparse = (whole(chip(density={"Weights": d})) for d in (1.0, 0.25))
+    for name in ("prefill_ms", "total_ms", "energy_j"):
+        assert sparse.metrics[name].estimate < dense.metrics[name].estimate
+    assert any("[density]" in said for said in sparse.warnings)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parallel", [{}, {"tp": 2}, {"pp": 2}])
+def test_energy_is_dynamic_and_leakage_times_time_of_all_devices(parallel: dict[str, int]) -> None:
+    system = {**chip()["system"], "idle_w": 2.0}
+    more, less = whole(chip(system=system), **parallel), whole(chip(), **parallel)
+    seconds = more.metrics["total_ms"].estimate * 1e-3
+    assert seconds == less.metrics["total_ms"].estimate * 1e-3
+    leaked = more.metrics["energy_j"].estimate - less.metrics["energy_j"].estimate
+    devices = parallel.get("tp", 1) * parallel.get("pp", 1)
+    assert leaked == pytest.approx(devices * 2.0 * seconds, rel=1e-9)
+
+
+def test_a_kernel_leaks_for_as_long_as_it_takes() -> None:
+    leaking, tight = (product(chip(leak=leak)) for leak in (0.25, 0.0))
+    watts = device_from(chip(leak=0.25)).idle_power_w
+    assert watts == pytest.approx(0.25 * (1 + 64) * 1e-3)
+    leaked = leaking.energy_j.estimate - tight.energy_j.estimate
+    assert leaked == pytest.approx(watts * leaking.estimate_s, rel=1e-9)
