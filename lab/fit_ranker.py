@@ -158,8 +158,10 @@ def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: in
         columns = features_of(one.product, times, steps)
         parts.append((columns[:, kept], near[kept] / near.sum(), start[kept]))
     counts = [len(part[1]) for part in parts]
-    found = (np.concatenate([part[i] for part in parts], axis=-1) for i in range(3))
-    return Lists(*found, np.concatenate(([0], np.cumsum(counts)[:-1])))
+    columns, chosen, start = (
+        np.concatenate([part[i] for part in parts], axis=-1) for i in range(3)
+    )
+    return Lists(columns, chosen, start, np.concatenate(([0], np.cumsum(counts)[:-1])))
 
 
 @lru_cache(maxsize=8)

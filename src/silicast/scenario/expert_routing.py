@@ -1,4 +1,4 @@
-"""How tokens are said to spread over experts: the field ``routing`` of a workload.
+"""How tokens spread over experts: the field ``routing`` of a workload.
 
 >>> routing_name(None)
 'balanced'
