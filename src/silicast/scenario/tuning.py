@@ -192,7 +192,7 @@ def tune_experts(
     if compiler and not VERSION.fullmatch(compiler):
         raise SilicastError(
             f"expected a version, found {compiler[:40]!r}", field="compiler",
-            hint="for example 3.5.1 (on the command line: --triton 3.5.1)",
+            hint="for example 3.5.1",
         )  # fmt: skip
     layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype or config.default_precision.expert.name)
