@@ -4,6 +4,9 @@ Its kernels are called from Python one by one. What such a call takes without wo
 its authors apart, and is added; nothing comes from the rows. Operands come from main memory, as its
 simulator has them. A second metric takes one constant a device from every second size, how much
 longer its passes take, and scores the other sizes.
+
+Intervals take the call as no better known than any host's time to start a kernel: its share of the
+time carries the spread that products carry for it.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
+from silicast.kernels.physics import load_physics
 from silicast.learning.dispatch import times
 from silicast.validation.scorecard.kernel_suite import US
 from silicast.validation.scorecard.one_constant import least_squares_share
@@ -47,15 +52,15 @@ def score_gpu_nests(data: Path, limit: int | None = None) -> Iterator[Scored]:
         (family, device): _part(family, device, _some(rows, limit))
         for (family, device), rows in found.items()
     }
-    yield Scored.joined("gpu_nest_us", list(parts.values()))
+    yield Scored.joined("gpu_nest_us", [part for part, _ in parts.values()])
     halves = []
     for device in NESTS:
         passes = {family: part for (family, of), part in parts.items() if of == device}
         products = passes.pop("matmul")
-        slower = _slower(device, passes)
-        halves.append(_second_half(products, CALL_US[device]["matmul"], 1.0))
+        slower = _slower(device, {family: part for family, (part, _) in passes.items()})
+        halves.append(_second_half(*products, CALL_US[device]["matmul"], 1.0))
         halves += [
-            _second_half(part, CALL_US[device][family], slower) for family, part in passes.items()
+            _second_half(*part, CALL_US[device][family], slower) for family, part in passes.items()
         ]
     yield Scored.joined("gpu_nest_half_us", halves)
 
@@ -69,17 +74,29 @@ def _slower(device: str, passes: Mapping[str, Scored]) -> float:
     return least_squares_share(measured, known, estimate - known)
 
 
-def _second_half(part: Scored, call: float, slower: float) -> Scored:
+def _second_half(part: Scored, log_sd: F64, call: float, slower: float) -> Scored:
     """The second of every two rows, of which nothing was known."""
-
-    def half(values: F64) -> F64:
-        return call + slower * (values[1::2] - call)
-
+    nest = slower * (part.estimate[1::2] - call)
+    p05, p95 = _interval(call, nest, log_sd[1::2])
     return Scored(
-        "gpu_nest_half_us", measured=part.measured[1::2], estimate=half(part.estimate),
-        p05=half(part.p05), p95=half(part.p95),
+        "gpu_nest_half_us", measured=part.measured[1::2], estimate=call + nest, p05=p05, p95=p95,
         groups={name: labels[1::2] for name, labels in part.groups.items()},
     )  # fmt: skip
+
+
+def _interval(call: float, nest: F64, log_sd: F64) -> tuple[F64, F64]:
+    """5th and 95th percentile of a call and a nest, of which the errors are each one's own.
+
+    Args:
+        nest, log_sd: microseconds of each row, and how well they are known, in logarithms.
+
+    >>> [each.round(1).tolist() for each in _interval(1.0, np.array([99.0]), np.array([0.2]))]
+    [[72.2], [138.5]]
+    """
+    whole = call + nest
+    of_call = load_physics("gemm").default["stream_launch_log_sd"]
+    sd = np.hypot(of_call * call / whole, log_sd * nest / whole)
+    return whole * np.exp(-Z90 * sd), whole * np.exp(Z90 * sd)
 
 
 def _some(rows: list[tuple[Op, float]], limit: int | None) -> list[tuple[Op, float]]:
@@ -102,15 +119,17 @@ def _measured(family: str, text: str) -> tuple[Op, float]:
     return Op.make("layernorm", _FP16, tokens=rows, hidden=width), us
 
 
-def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> Scored:
+def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> tuple[Scored, F64]:
+    """The rows of one family and device, and how well their nests are known, in logarithms."""
     ops, call = [op for op, _ in rows], CALL_US[device][family]
     nest = times(ops, find_device(NESTS[device]))
     board = times(ops, find_device(device))
-    return Scored(
-        "gpu_nest_us", measured=np.array([us for _, us in rows]),
-        estimate=call + US * np.array([each.estimate_s for each in nest]),
-        p05=call + US * np.array([each.p05_s for each in nest]),
-        p95=call + US * np.array([each.p95_s for each in nest]),
+    log_sd = np.array([np.log(each.p95_s / each.p05_s) for each in nest]) / (2.0 * Z90)
+    us = US * np.array([each.estimate_s for each in nest])
+    p05, p95 = _interval(call, us, log_sd)
+    scored = Scored(
+        "gpu_nest_us", measured=np.array([each for _, each in rows]),
+        estimate=call + us, p05=p05, p95=p95,
         baselines={
             "roofline and the call": call + US * _roofline(ops, find_device(device)),
             "the catalog's GPU model and the call":
@@ -121,6 +140,7 @@ def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> Scored:
             "both": np.full(len(rows), f"{device} {family}"),
         },
     )  # fmt: skip
+    return scored, log_sd
 
 
 def _roofline(ops: list[Op], device: Device) -> F64:
