@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +67,24 @@ def test_the_page_counts_what_cells_say(model: str) -> None:
     text = coverage.page([line])
     assert f"| M1 | Apple | simt | 1 | {int(small.fits)} |" in text
     assert "| no | 1 |" in text
+
+
+def test_known_cells_are_not_answered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coverage = importlib.import_module("benchmarks.coverage")
+    monkeypatch.setattr(coverage, "model_names", lambda: ("Llama-3.1-8B", "BERT-Large"))
+    path = tmp_path / "coverage.json"
+    record = coverage.Record(path)
+    assert record.of("M1") == {}
+    first = coverage.cells_of("M1", {})
+    record.put("M1", first)
+    assert coverage.Record(path).of("M1") == first
+    assert coverage.Record(path).of("M2") == {}
+    assert coverage.Record(path, anew=True).of("M1") == {}
+    known = {key: replace(cell, width=9.0) for key, cell in list(first.items())[:1]}
+    again = coverage.cells_of("M1", known)
+    assert [cell.width == 9.0 for cell in again.values()] == [True, False]
 
 
 @pytest.mark.parametrize(

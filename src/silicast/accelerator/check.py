@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
+from silicast.core.errors import SilicastError
 
 
 @final
@@ -147,3 +149,37 @@ def _above(field: str, value: float) -> Iterator[Problem]:
 def _not_below(field: str, value: float | None) -> Iterator[Problem]:
     if value is not None and not (value >= 0 and math.isfinite(value)):
         yield Problem(field, "0 or more", f"{value:g}")
+
+
+def check_tensors(architecture: Architecture, names: Sequence[str]) -> None:
+    """All that a level names are tensors that are mapped: a misspelt one would have no effect.
+
+    Args:
+        names: of the tensors.
+
+    Raises:
+        SilicastError: a level names another; says which field does.
+    """
+    for memory in architecture.memories:
+        named = {(f"{memory.name}.format", each.tensor) for each in memory.formats}
+        for rule in memory.eliminations:
+            named |= {(f"{memory.name}.{rule.kind}", t) for t in (rule.target, *rule.conditions)}
+        known = {*names, WEIGHTS, INPUTS, OUTPUTS}  # einsums of other tools name their own
+        usual = {(f"{memory.name}.keeps", name) for name in memory.keeps or ()}
+        usual |= {(f"{memory.name}.may_bypass", name) for name in memory.may_bypass}
+        usual |= {(f"{memory.name}.port.tensors", t) for p in memory.ports for t in p.tensors}
+        named |= {(field, tensor) for field, tensor in usual if tensor not in known}
+        for field, tensor in sorted(named):
+            require_tensor(tensor, names, field)
+
+
+def require_tensor(tensor: str, names: Sequence[str], field: str) -> None:
+    """A tensor is one of those that are there.
+
+    Raises:
+        SilicastError: it is not.
+    """
+    if tensor not in names:
+        raise SilicastError(
+            f"no tensor {tensor!r}", field=field, hint=f"there are {', '.join(names)}"
+        )

@@ -11,7 +11,9 @@ import msgspec
 
 from silicast.accelerator.architecture import Architecture, Memory, Port
 from silicast.accelerator.architecture_file import ArchitectureFile, Design, checked
+from silicast.accelerator.check import check_tensors, require_tensor
 from silicast.accelerator.chip import Chip
+from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import NO_CAP, Clocks, ComputeLevel, Device, Link, MemoryLevel, Pipe
@@ -33,7 +35,9 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         SilicastError: it is no architecture, or states too little for a device: the field is
             named.
     """
-    design = with_main_memory(checked(table, file), file)
+    found = checked(table, file)
+    _check_names(found, file)
+    design = with_main_memory(found, file)
     content, arch = design.content, design.architecture
     _check_units(content, file)
     hz = arch.clock_hz
@@ -54,6 +58,17 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         sources={"": content.source or file}, unknowns=tuple(unknowns),
         structure=Chip.of(design),
     )  # fmt: skip
+
+
+def _check_names(design: Design, file: str) -> None:
+    """What the file says of tensors is of those of products and convolutions."""
+    names = WEIGHTS, INPUTS, OUTPUTS
+    try:
+        check_tensors(design.architecture, names)
+        for tensor in design.content.density:
+            require_tensor(tensor, names, "density")
+    except SilicastError as error:
+        raise error.located(file=file) from None
 
 
 def with_main_memory(design: Design, file: str) -> Design:

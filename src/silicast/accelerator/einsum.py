@@ -19,6 +19,8 @@ from silicast.core.errors import SilicastError
 Rank = tuple[tuple[str, int], ...]
 """One index of a tensor: (dimension, coefficient) terms that are added."""
 
+LARGEST_SIZE = 1e15
+"""Larger ones are not counted exactly."""
 INPUTS, WEIGHTS, OUTPUTS = "Inputs", "Weights", "Outputs"
 """The names that the ready-made einsums below give their tensors."""
 
@@ -93,6 +95,11 @@ class Einsum:
             if size < 1:
                 raise SilicastError(
                     f"size of dimension {dim} is {size}, must be at least 1", field=f"bounds.{dim}"
+                )
+            if size > LARGEST_SIZE:
+                raise SilicastError(
+                    f"size of dimension {dim} is {size:.3g}, expected at most {LARGEST_SIZE:.3g}",
+                    field=f"bounds.{dim}",
                 )
         for tensor in self.tensors:
             unknown = sorted(tensor.dims - set(self.bounds))

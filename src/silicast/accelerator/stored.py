@@ -33,6 +33,11 @@ def template_of(
     return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT))
 
 
+def searches() -> int:
+    """How many mappings of the grid this process has searched."""
+    return template_of.cache_info().misses
+
+
 def template_from(chip: Chip, found: Mapped) -> Template:
     """A mapping that was found."""
     arch, einsum = found.cost.architecture, found.cost.einsum

@@ -13,9 +13,10 @@ import numpy as np
 from silicast.accelerator import zero_costs
 from silicast.accelerator.architecture import Architecture, Memory
 from silicast.accelerator.architecture_file import Design, find_design
+from silicast.accelerator.check import check_tensors
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.cost import Cost, Objective, cost, value_of
-from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
+from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
 from silicast.accelerator.policy import Policy, mapping_by_policy
@@ -82,7 +83,7 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
     """
     try:
         einsum = with_densities(einsum, chosen.content.density)
-        _check_tensors(chosen.architecture, einsum)
+        check_tensors(chosen.architecture, einsum.names)
     except SilicastError as error:
         raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
@@ -135,23 +136,6 @@ def with_densities(
         einsum.tensor(name)
         given[name] = value
     return zero_costs.with_densities(einsum, given)
-
-
-def _check_tensors(architecture: Architecture, einsum: Einsum) -> None:
-    """All that a level names are tensors of the einsum: a misspelt one would have no effect."""
-    for memory in architecture.memories:
-        named = {(f"{memory.name}.format", each.tensor) for each in memory.formats}
-        for rule in memory.eliminations:
-            named |= {(f"{memory.name}.{rule.kind}", t) for t in (rule.target, *rule.conditions)}
-        known = {*einsum.names, WEIGHTS, INPUTS, OUTPUTS}  # einsums of other tools name their own
-        usual = {(f"{memory.name}.keeps", name) for name in memory.keeps or ()}
-        usual |= {(f"{memory.name}.may_bypass", name) for name in memory.may_bypass}
-        usual |= {(f"{memory.name}.port.tensors", t) for p in memory.ports for t in p.tensors}
-        named |= {(field, tensor) for field, tensor in usual if tensor not in known}
-        for field, tensor in sorted(named):
-            if tensor not in einsum.names:
-                raise SilicastError(f"no tensor {tensor!r}", field=field,
-                                    hint=f"there are {', '.join(einsum.names)}")  # fmt: skip
 
 
 def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:

@@ -193,6 +193,36 @@ def watched(title: str, count: int, done: Callable[[], int]) -> Iterator[None]:
 
 
 @contextmanager
+def watched_from_first(title: str, done: Callable[[], int]) -> Iterator[None]:
+    """As :func:`watched`, of work that may never begin: nothing is drawn before the first is done.
+
+    Args:
+        done: how much is done; called from another thread.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            if done():
+                with progress(title) as advance:
+                    while not ended.wait(LOOK_S):
+                        advance(done())
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+@contextmanager
 def live_line() -> Iterator[Callable[[str], None]]:
     """A line on stderr that is drawn over and over; nothing where no terminal is."""
     if not sys.stderr.isatty():

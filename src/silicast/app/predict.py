@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.app import status
-from silicast.app.console import show, write_json
+from silicast.app.console import show, warn, watched_from_first, write_json
 from silicast.core.errors import SilicastError, unsupported
 
 if TYPE_CHECKING:
@@ -40,9 +42,39 @@ def predicted(scenario: Tree, file: Path | None = None) -> Tree:
 
     from silicast.scenario.run import reply_to
 
-    reply = reply_to(scenario, folder=file.parent if file else None)
+    with mapping_shown(scenario):
+        reply = reply_to(scenario, folder=file.parent if file else None)
     found: Tree = msgspec.to_builtins(reply)
     return found
+
+
+MANY_SEARCHES = 10
+"""Mappings of a design that are searched for one answer, from which on compiling it is worth it."""
+
+
+@contextmanager
+def mapping_shown(scenario: Tree) -> Iterator[None]:
+    """On a terminal: how many mappings of a design are searched meanwhile, and afterwards the
+    command that stores them.
+    """
+    before = _searches()
+    with watched_from_first("mappings searched", lambda: _searches() - before):
+        yield
+    found, device, model = _searches() - before, scenario.get("device"), scenario.get("model")
+    many = found >= MANY_SEARCHES and isinstance(device, str) and isinstance(model, str)
+    if many and sys.stderr.isatty():
+        output = f"{Path(str(device)).stem}-{Path(str(model)).name}.toml"
+        warn(
+            f"{found} mappings of {device} were searched; stored ones make such answers quick:\n"
+            f"  silicast design compile {device} --model {model} -o {output}"
+        )
+
+
+def _searches() -> int:
+    """Mappings that were searched so far: none where nothing has been mapped."""
+    stored = sys.modules.get("silicast.accelerator.stored")
+    searches = getattr(stored, "searches", None)  # none while another thread imports it
+    return 0 if searches is None else int(searches())
 
 
 def print_reply(

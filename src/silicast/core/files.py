@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,12 @@ from typing import BinaryIO
 
 from silicast.core.errors import SilicastError, unsupported
 
+HINTS = {
+    errno.ENOSPC: "make room, or name a file on another disk",
+    errno.EDQUOT: "make room, or name a file on another disk",
+    errno.EROFS: "name a file on another disk",
+}
+"""Error of the system -> what to do about it."""
 _MAX_LINKS = 40
 """Symbolic links followed one after the other, as Linux limits them."""
 
@@ -50,9 +57,8 @@ def write_errors(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _refused(
-            path, f"cannot write: {error.strerror or error}", "is its folder there and writable?"
-        ) from None
+        hint = HINTS.get(error.errno or 0, "is its folder there and writable?")
+        raise _refused(path, f"cannot write: {error.strerror or error}", hint) from None
     except ValueError as error:
         if "\0" in str(path):
             raise _refused(Path(repr(path)), f"not a file name: {error}", "") from None

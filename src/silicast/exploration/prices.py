@@ -126,6 +126,10 @@ def price_list(
     found: list[Price] = []
     for text in texts:
         for word in filter(None, (part.strip() for part in text.split(","))):
+            if word.isdecimal():
+                raise SilicastError(
+                    f"has a comma in a number: {text}", field=FIELD, hint="write h100=2.5"
+                )
             found += [_stated(word)] if "=" in word else price_file(Path(word))
     if not found:
         raise SilicastError("names no price", field=FIELD, hint=_EXAMPLE)

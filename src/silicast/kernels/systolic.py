@@ -7,16 +7,16 @@ in the array while queries stream.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device, MatrixArray
-from silicast.kernels.conv2d import Conv2d
+from silicast.kernels.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.fallback_kernels import Fallback, adapter
-from silicast.kernels.implementation import Analysis, implementation_for, register, register_adapter
+from silicast.kernels.fallback_kernels import adapter
+from silicast.kernels.implementation import Analysis, register, register_adapter
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, Work, analyse_work
 from silicast.kernels.roofline_attention import RooflineAttention, register_both
@@ -139,23 +139,15 @@ class SystolicAttention(RooflineAttention):
         return found
 
 
-_ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
-
-
 @register
 @final
-class SystolicConv2d(Fallback):
+class SystolicConv2d(Conv2dElsewhere):
     """Convolutions as products of unrolled windows: each group's filters stay in the arrays while
     positions stream through. Gradients are the same multiplications over other operands.
     """
 
     execution_model: ClassVar[str] = "systolic"
-    family: ClassVar[str] = "conv2d"
     group: ClassVar[str] = GROUP
-    original = _ON_GPUS
-    dtypes = _ON_GPUS.dtypes
-    dims = _ON_GPUS.dims
-    lessening = _ON_GPUS.lessening
     rates_of = staticmethod(systolic_rates)
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

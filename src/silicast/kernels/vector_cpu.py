@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.conv2d import Conv2d
+from silicast.kernels.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.conv2d_shapes import Shape, fewest_products
-from silicast.kernels.fallback_kernels import Fallback, adapter
-from silicast.kernels.implementation import Analysis, implementation_for, register, register_adapter
+from silicast.kernels.fallback_kernels import adapter
+from silicast.kernels.implementation import Analysis, register, register_adapter
 from silicast.kernels.physics import load_physics
 from silicast.kernels.roofline import Rates, Work, analyse_work, caches
 from silicast.kernels.roofline_attention import RooflineAttention, register_both
@@ -128,21 +128,14 @@ class CpuAttention(RooflineAttention):
 BLOCK_CHANNELS = 8.0
 """Channels of a block: a register of fp32 with AVX2."""
 
-_ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
-
 
 @register
 @final
-class CpuConv2d(Fallback):
+class CpuConv2d(Conv2dElsewhere):
     """Forward and gradients alike: the same sum over other operands."""
 
     execution_model: ClassVar[str] = "vector_cpu"
-    family: ClassVar[str] = "conv2d"
     group: ClassVar[str] = GROUP
-    original = _ON_GPUS
-    dtypes = _ON_GPUS.dtypes
-    dims = _ON_GPUS.dims
-    lessening = _ON_GPUS.lessening
     rates_of = staticmethod(cpu_rates)
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

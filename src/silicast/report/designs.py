@@ -12,7 +12,7 @@ from silicast.accelerator.cost import Cost
 from silicast.accelerator.mapper import Mapped
 from silicast.accelerator.mapping import LoopNest
 from silicast.accelerator.sparse import SparseTraffic
-from silicast.report.numbers import rounded
+from silicast.report.numbers import rounded, whole
 from silicast.report.tables import Facts, listing
 
 
@@ -92,11 +92,11 @@ def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> R
     facts = Facts(f"{found.einsum.name} on {found.architecture.name}")
     facts.add("energy", f"{rounded(found.energy_pj[0] / 1e6)} uJ, "
               f"{rounded(found.energy_pj[0] / found.einsum.points)} pJ a product")  # fmt: skip
-    facts.add("time", f"{found.cycles[0]:,.0f} cycles, {rounded(found.seconds[0] * 1e3)} ms")
+    facts.add("time", f"{whole(found.cycles[0])} cycles, {rounded(found.seconds[0] * 1e3)} ms")
     facts.add("units at work", f"{found.utilisation[0]:.1%} of {found.architecture.units}")
     if found.zeros is not None:
         left = float(found.zeros.computes.actual[0]) / float(found.points[0])
-        facts.add("products left", f"{left:.1%} of {found.points[0]:,.0f}")
+        facts.add("products left", f"{left:.1%} of {whole(found.points[0])}")
     if found.uncounted:
         facts.add("not counted", ", ".join(found.uncounted) + ": no energy is given")
     if answer is not None:
@@ -162,7 +162,7 @@ def traffic_table(found: Cost) -> RenderableType:
                 continue
             rows.append(
                 [
-                    memory.name, name, *(f"{count:,.0f}" for count in _moved(found, level, t)),
+                    memory.name, name, *(whole(count) for count in _moved(found, level, t)),
                     rounded(found.access_pj[level, t, 0] / 1e6),
                     f"{found.access_pj[level, t, 0] / total:.1%}",
                 ]
@@ -177,7 +177,7 @@ def traffic_table(found: Cost) -> RenderableType:
     parts: list[RenderableType] = [listing(columns, rows)]
     if found.port_cycles:
         ports = [
-            [name, port, f"{cycles[0]:,.0f}", f"{cycles[0] / found.cycles[0]:.0%}"]
+            [name, port, whole(cycles[0]), f"{cycles[0] / found.cycles[0]:.0%}"]
             for (name, port), cycles in found.port_cycles.items()
         ]
         heads = {"level": "left", "port": "left", "cycles": "right", "busy": "right"}

@@ -13,7 +13,7 @@ from silicast.accelerator.die_cost import Area, DieCost, area_of, die_cost
 from silicast.accelerator.technology import area_factor, node_energy_factor
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.report.numbers import rounded
+from silicast.report.numbers import rounded, whole
 from silicast.report.tables import Facts, listing
 
 
@@ -82,7 +82,7 @@ def cost_card(found: DesignCost) -> RenderableType:
     facts.add("area", f"{rounded(die.area_mm2)} mm2")
     if found.area.unknown and found.area.parts:
         facts.add("not counted", ", ".join(found.area.unknown) + ": no area is given")
-    facts.add("dies a wafer", f"{die.dies:,.0f}")
+    facts.add("dies a wafer", whole(die.dies))
     words = ", ".join(f"{share:.1%} ({name.replace('_', ' ')})"
                       for name, share in die.yields.items())  # fmt: skip
     facts.add("of which work", words)

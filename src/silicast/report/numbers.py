@@ -17,11 +17,24 @@ _SUFFIX_UNITS = (
 )  # fmt: skip
 
 
+MOST_DIGITS = 1e15
+"""From here on a number is written as a power of ten: a float does not know its last digits."""
+
+
+def whole(value: float) -> str:
+    """A count, with all of its digits as far as they are known.
+
+    >>> whole(12345.0), whole(2.5e30)
+    ('12,345', '2.50e+30')
+    """
+    return f"{value:,.0f}" if abs(value) < MOST_DIGITS else f"{value:.2e}"
+
+
 def rounded(value: float) -> str:
     """Three significant digits; whole numbers from a thousand on.
 
-    >>> [rounded(x) for x in (0.012345, 1.0, 12.345, 123.45, 12345.6, 0.0)]
-    ['0.0123', '1.00', '12.3', '123', '12,346', '0']
+    >>> [rounded(x) for x in (0.012345, 1.0, 12.345, 123.45, 12345.6, 0.0, 1e30)]
+    ['0.0123', '1.00', '12.3', '123', '12,346', '0', '1.00e+30']
     """
     if value == 0.0:
         return "0"
@@ -29,7 +42,7 @@ def rounded(value: float) -> str:
         return "-"
     size = abs(value)
     if size >= 999.5:
-        return f"{value:,.0f}"
+        return whole(value)
     if size < 1e-4:
         return f"{value:.2e}"
     digits = 2 - math.floor(math.log10(size))

@@ -40,8 +40,9 @@ class Listing:
         """Draws it at the width that there is."""
         for least in (self._least(most, whole=whole) for most, whole in TEXTS):
             for between in BETWEEN:
-                if sum(least) + (between + 1) * (len(least) - 1) <= options.max_width:
-                    yield self._table(least, between)
+                spare = options.max_width - sum(least) - (between + 1) * (len(least) - 1)
+                if spare >= 0:
+                    yield self._table(self._widths(least, spare), between)
                     return
         yield self._stacked()
 
@@ -63,7 +64,21 @@ class Listing:
             found.append(longest if justify != "left" else min(longest, most))
         return found
 
-    def _table(self, least: Sequence[int], between: int) -> Table:
+    def _widths(self, least: Sequence[int], spare: int) -> list[int]:
+        """Of each column: what is to spare goes to the narrowest of those that hold more."""
+        found = list(least)
+        longest = [
+            max(map(len, (*heading.split("\n"), *(row[number] for row in self._rows))))
+            for number, heading in enumerate(self._columns)
+        ]
+        for _ in range(spare):
+            short = [n for n, width in enumerate(found) if width < longest[n]]
+            if not short:
+                break
+            found[min(short, key=found.__getitem__)] += 1
+        return found
+
+    def _table(self, widths: Sequence[int], between: int) -> Table:
         table = Table(
             box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0), show_edge=False,
             header_style="bold",
@@ -71,7 +86,7 @@ class Listing:
         for number, (heading, justify) in enumerate(self._columns.items()):
             table.add_column(
                 heading, justify=cast("Justify", "left" if justify == "tree" else justify),
-                no_wrap=justify != "left", overflow="fold", min_width=least[number],
+                no_wrap=justify != "left", overflow="fold", width=widths[number],
             )  # fmt: skip
         for row in self._rows:
             table.add_row(*(Text(cell) for cell in row))

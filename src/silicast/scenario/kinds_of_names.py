@@ -67,6 +67,6 @@ def collective_hint(op: str) -> str:
     'it is a collective: `silicast collective all_reduc'
     """
     return (
-        f"it is a collective: `silicast collective {op} --bytes 1e6 --device h100 --gpus 8`, or "
+        f"it is a collective: `silicast collective {op} --bytes 1MB --device h100 --gpus 8`, or "
         f'task = "collective" with workload = {{ op = {shown(op)}, bytes, gpus }}'
     )

@@ -114,7 +114,9 @@ def test_what_fits_nowhere_names_level_and_words() -> None:
             level["capacity_words"] = 1
             level.pop("capacity_kib")
     design = build(table)
-    with pytest.raises(SilicastError, match=r"buffer: no mapping fits.* need \d+ words, 1 are"):
+    with pytest.raises(
+        SilicastError, match=r"buffer: no mapping fits.* need \d+ words of \d+ bits, 1 are"
+    ):
         best_mapping(conv2d(c=2, m=2, p=2, q=2, r=3, s=3), design.architecture, design.constraints)
 
 

@@ -75,6 +75,12 @@ def test_energy_is_left_out_where_an_action_has_none() -> None:
     ("changes", "field", "said"),
     [
         ({"system": {}}, "main.capacity_words", "no capacity"),
+        ({"density": {"Weigths": 0.5}}, "density", "no tensor 'Weigths'"),
+        (
+            {"level": [{"name": "main", "port": [{"words_per_cycle": 8, "tensors": ["Wieghts"]}]}]},
+            "main.port.tensors",
+            "no tensor 'Wieghts'",
+        ),
         ({"system": {"memory_gb": 0.0}}, "system.memory_gb", "more than 0"),
         ({"system": {"memory_gb": 1, "memory_gb_per_s": 0.0}}, "system.memory_gb_per_s", "than 0"),
         ({"vector": {"per_cycle": 0.0}}, "vector.per_cycle", "more than 0"),

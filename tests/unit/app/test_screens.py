@@ -20,9 +20,9 @@ TABLE = listing(
 )
 
 
-def drawn(width: int) -> list[str]:
+def drawn(width: int, table: object = TABLE) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=width).print(TABLE)
+    Console(file=text, width=width).print(table)
     return text.getvalue().splitlines()
 
 
@@ -32,6 +32,32 @@ def test_no_number_is_cut_however_narrow(width: int) -> None:
     for number in ("6.93 ms", "6.52 – 7.37", "1.07 s", "1.01 – 1.13"):
         assert any(number in line for line in lines)
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", range(30, 110, 7))
+def test_no_column_is_pushed_off_the_screen_by_long_names(width: int) -> None:
+    columns = {"model": "left", "family": "left", "format": "left", "GB": "right", "kB": "right"}
+    names = [("Llama-4-Maverick-17B-128E-Instruct-FP8", "mixture"), ("M", "a family of many words")]
+    table = listing(columns, [[*each, "fp8 with experts in int4", "26.0", "819"] for each in names])
+    lines = drawn(width, table)
+    assert max(map(len, lines)) <= width
+    assert sum("819" in line for line in lines) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("infer", "--model is missing (see `silicast infer --help`)"),
+        ("infer --model x --gpu h100", "--device is missing, and there is no --gpu"),
+        ("infer --model", "requires an argument"),
+        ("design map", "CHIP is missing"),
+    ],
+)
+def test_what_is_missing_is_named_beside_what_is_unknown(
+    asked: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(asked.split()) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_screen_without_signs_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,11 @@ design are those of products. Gradients are products of the same size.
 
 from __future__ import annotations
 
-from typing import ClassVar, cast, final
+from typing import final
 
 import numpy as np
 
-from silicast.accelerator.chip import DENSE, GROUP, chip_of
+from silicast.accelerator.chip import DENSE, chip_of
 from silicast.accelerator.kernels.mapped import (
     Format,
     MappedKernel,
@@ -23,25 +23,16 @@ from silicast.accelerator.zero_costs import Densities
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.conv2d import Conv2d
+from silicast.kernels.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.kernels.implementation import Analysis, implementation_for, register
+from silicast.kernels.implementation import Analysis, register
 from silicast.workload.op import OpBatch
-
-_ON_GPUS = cast("Conv2d", implementation_for("conv2d", "simt"))
 
 
 @register
 @final
-class NestConv2d(MappedKernel):
+class NestConv2d(Conv2dElsewhere, MappedKernel):
     """Forward convolutions, grouped and depthwise, and the gradients of images and filters."""
-
-    family: ClassVar[str] = "conv2d"
-    group: ClassVar[str] = GROUP
-    original = _ON_GPUS
-    dims = _ON_GPUS.dims
-    dtypes = _ON_GPUS.dtypes
-    lessening = _ON_GPUS.lessening
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         """See :meth:`Implementation.analyse`."""

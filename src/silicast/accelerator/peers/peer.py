@@ -117,13 +117,13 @@ def beside(
     if engine not in known:
         raise unknown_name(f"unknown engine {engine!r}", "engine", f"one of {', '.join(known)}")
     goal = objective_of(objective)
-    found = known[engine].hardware(chip)
     einsum = einsum_of(op, sizes)
     if not known[engine].is_installed():
         raise SilicastError(
             f"{engine} is not installed", kind="unsupported", field="engine",
             hint=known[engine].install,
         )  # fmt: skip
+    found = known[engine].hardware(chip)
     theirs = known[engine].answer(chip, einsum, goal)
     ours = mapped(Task(einsum, found.architecture, found.constraints), goal, effort)
     return Beside(ours, theirs)

@@ -9,7 +9,7 @@ from silicast.app import status
 from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
-from silicast.app.predict import Tree, print_reply, with_calibrations
+from silicast.app.predict import Tree, mapping_shown, print_reply, with_calibrations
 from silicast.app.price_flag import PRICED, price_of, with_price_line
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
@@ -64,7 +64,10 @@ def serve(
     served = ready.served
     check_outputs(wanted, served.deployment.engine.name)
     try:
-        with watched("requests", len(served.requests), lambda: served.answered):
+        with (
+            watched("requests", len(served.requests), lambda: served.answered),
+            mapping_shown(scenario),
+        ):
             answer = ready.answer()
     except KeyboardInterrupt:
         return _interrupted(scenario, served, wanted, json=json)
