@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory
+from silicast.accelerator.architecture_file import find_design
 from silicast.accelerator.die_cost import (
     area_of,
     clustered_yield,
@@ -16,6 +17,7 @@ from silicast.accelerator.die_cost import (
     poisson_yield,
 )
 from silicast.accelerator.technology import (
+    Process,
     area_factor,
     leak_factor,
     node_energy_factor,
@@ -108,3 +110,17 @@ def test_areas_that_nobody_gave_are_named() -> None:
     area = area_of(design)
     assert area.unknown == ("dram",)
     assert area.mm2 == pytest.approx(4 * 750 / 1e6)
+
+
+def test_a_design_goes_to_a_node_and_back() -> None:
+    chip = find_design("simba-like").architecture
+    there = Process(28, 7, 1.0, 0.8).applied(chip)
+    assert there.memories[0] == chip.memories[0]
+    for before, after in zip(chip.memories[1:], there.memories[1:], strict=True):
+        assert after.read_pj is not None
+        assert before.read_pj is not None
+        assert after.read_pj < before.read_pj
+    back = Process(7, 28, 0.8, 1.0).applied(there)
+    assert back.compute.energy_pj == pytest.approx(chip.compute.energy_pj)
+    with pytest.raises(SilicastError, match="more than 0 V"):
+        Process(7, 7, 1.0, 0.0).applied(chip)

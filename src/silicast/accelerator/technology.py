@@ -10,11 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, final
 
 import msgspec
 
+from silicast.accelerator.architecture import Architecture, FanOut, Memory
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError
@@ -219,3 +221,79 @@ def between(table: Mapping[str, float], node_nm: float, field: str) -> float:
             share = math.log(node_nm / fine) / math.log(coarse / fine)
             return math.exp((1 - share) * math.log(low) + share * math.log(high))
     return known[0][1]
+
+
+@final
+@dataclass(frozen=True)
+class Process:
+    """From one node and voltage to another.
+
+    Attributes:
+        from_nm, to_nm: nodes; from_v, to_v: voltages of the same circuits, relative to each other.
+    """
+
+    from_nm: float
+    to_nm: float
+    from_v: float = 1.0
+    to_v: float = 1.0
+
+    def energy(self, kind: Kind) -> Quantity:
+        """Energy of an operation there over that here.
+
+        Raises:
+            SilicastError: a node or a voltage of 0 or less.
+        """
+        node = node_energy_factor(kind, self.from_nm, self.to_nm)
+        volts = voltage_energy_factor(self.from_v, self.to_v)
+        return Quantity(
+            node.estimate * volts.estimate, node.p05 * volts.p05, node.p95 * volts.p95
+        )  # fmt: skip
+
+    def applied(self, architecture: Architecture) -> Architecture:
+        """The design at the other node: memories on the chip as SRAM, units and meshes as logic,
+        leakage and areas as theirs. Main memory, which is a chip of its own, and the clock stay.
+
+        Raises:
+            SilicastError: a node that the tables do not reach, or a voltage of 0 or less.
+
+        >>> from silicast.accelerator.architecture_file import find_design
+        >>> chip = find_design("tpu-v4-nest").architecture
+        >>> Process(7, 7).applied(chip) == chip
+        True
+        """
+        sram, logic = self.energy("sram").estimate, self.energy("logic").estimate
+        leak = leak_factor(self.from_nm, self.to_nm, self.from_v, self.to_v).estimate
+        area = area_factor(self.from_nm, self.to_nm).estimate
+        first, unit = architecture.nodes[0], architecture.compute
+        nodes = tuple(
+            replace(node, hop_pj=_times(node.hop_pj, logic)) if isinstance(node, FanOut)
+            else _memory_at(node, sram, leak, area)
+            for node in architecture.nodes[1:]
+        )  # fmt: skip
+        return replace(
+            architecture, nodes=(first, *nodes), compute=replace(
+                unit, energy_pj=_times(unit.energy_pj, logic), gated_pj=unit.gated_pj * logic,
+                leak_pj_per_cycle=_times(unit.leak_pj_per_cycle, leak),
+                area_um2=_times(unit.area_um2, area),
+            ),
+        )  # fmt: skip
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _memory_at(memory: Memory, energy: float, leak: float, area: float) -> Memory:
+    store = memory.metadata
+    if store is not None:
+        store = replace(
+            store, read_pj=_times(store.read_pj, energy), fill_pj=_times(store.fill_pj, energy),
+            update_pj=_times(store.update_pj, energy),
+        )  # fmt: skip
+    return replace(
+        memory, read_pj=_times(memory.read_pj, energy), fill_pj=_times(memory.fill_pj, energy),
+        update_pj=_times(memory.update_pj, energy), gated_pj=memory.gated_pj * energy,
+        expand_pj=_times(memory.expand_pj, energy), compress_pj=_times(memory.compress_pj, energy),
+        leak_pj_per_cycle=_times(memory.leak_pj_per_cycle, leak),
+        area_um2=_times(memory.area_um2, area), metadata=store,
+    )  # fmt: skip

@@ -12,6 +12,7 @@ from silicast.app.commands.design_files import compare, import_, map_layers, map
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, watched_from_first, write_json
 from silicast.app.flags import Effort, Json
+from silicast.app.process_flags import ProcessFlags
 from silicast.core.errors import SilicastError
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
@@ -27,7 +28,7 @@ design = App(
 def map_(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
     fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
-    json: Json = False,
+    json: Json = False, process: ProcessFlags | None = None,
 ) -> int:  # fmt: skip
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
@@ -52,7 +53,9 @@ def map_(
     from silicast.report.designs import answer_data, mapping_card
     from silicast.report.plot_file import check_plot
 
+    at = process or ProcessFlags()
     if is_workload(op):
+        at.refuse("a file of layers")
         from silicast.accelerator.fusion_task import all_neighbours
 
         if density:
@@ -65,12 +68,13 @@ def map_(
             chip, op, sizes, objective, effort, fuse=all_neighbours(fuse), json=json, plot=plot
         )
     if fuse:
+        at.refuse("neighbours")
         return map_pair(
             chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot
         )
     if plot is not None:
         check_plot(plot)
-    answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
+    answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 
@@ -86,7 +90,7 @@ def map_(
 def explain(
     chip: str, op: str = "", /, *sizes: str, density: Densities = None,
     fuse: str = "", objective: str = "", effort: Effort = 10_000, plot: Path | None = None,
-    json: Json = False,
+    json: Json = False, process: ProcessFlags | None = None,
 ) -> int:  # fmt: skip
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
 
@@ -107,7 +111,9 @@ def explain(
     from silicast.report.designs import mapping_card, mapping_data, traffic_table
     from silicast.report.plot_file import check_plot
 
+    at = process or ProcessFlags()
     if fuse:
+        at.refuse("neighbours")
         return map_pair(
             chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot,
             explains=True,
@@ -115,9 +121,10 @@ def explain(
     if plot is not None:
         check_plot(plot)
     if op:
-        answer = mapped(task_of(chip, op, sizes, density or ()), objective, effort)
+        answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
         nest, cost = answer.nest, answer.cost
     else:
+        at.refuse("Timeloop's own mapping")
         nest, cost = given_mapping(chip)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping

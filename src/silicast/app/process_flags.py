@@ -1,0 +1,80 @@
+"""The node and the voltage at which a design is mapped, as flags of commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+from cyclopts import Parameter
+
+from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.accelerator.task import Task
+    from silicast.accelerator.technology import Process
+
+
+SAME_NM = 45.0
+"""Any node: from it to itself nothing changes."""
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ProcessFlags:
+    """A design at another node or voltage.
+
+    Attributes:
+        node: nm, at which energies, leakage and areas are taken; left out, as the design states
+            them. Needs `from-node`.
+        from_node: nm, of the numbers of the design.
+        voltage: of that of the design's numbers, as a factor.
+    """
+
+    node: float | None = None
+    from_node: float | None = None
+    voltage: float | None = None
+
+    @property
+    def process(self) -> Process | None:
+        """What was asked for; None = the design as it is.
+
+        Raises:
+            SilicastError: one of the nodes is missing.
+        """
+        from silicast.accelerator.technology import Process
+
+        if (self.node is None) != (self.from_node is None):
+            missing, given = ("--from-node", "--node")
+            if self.node is None:
+                missing, given = given, missing
+            raise SilicastError(
+                f"is missing beside {given}", field=missing,
+                hint="--from-node is the node of the design's numbers, --node the wanted one",
+            )  # fmt: skip
+        if self.node is None and self.voltage is None:
+            return None
+        volts = 1.0 if self.voltage is None else self.voltage
+        if self.node is None or self.from_node is None:
+            return Process(SAME_NM, SAME_NM, 1.0, volts)
+        return Process(self.from_node, self.node, 1.0, volts)
+
+    def applied(self, task: Task) -> Task:
+        """The task on the design at the node and voltage.
+
+        Raises:
+            SilicastError: they make no sense.
+        """
+        found = self.process
+        if found is None:
+            return task
+        return replace(task, architecture=found.applied(task.architecture))
+
+    def refuse(self, what: str) -> None:
+        """Flags that a way of mapping does not take.
+
+        Raises:
+            SilicastError: one was given.
+        """
+        if self.process is not None:
+            raise SilicastError(f"is of one operation, not of {what}", field="--node")
