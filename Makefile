@@ -7,7 +7,7 @@
 #   make format     let ruff reformat
 #   make record     rewrite the recorded outputs of documentation and examples
 #   make artefacts  make every shipped number that is stale from measured tables (up to an hour)
-#   make coverage   answer every model on every device; rewrites docs/reference/coverage.md
+#   make coverage   answer new pairs of model and device; rewrites docs/reference/coverage.md
 #   make docs       build the documentation site into docs/_build/html
 
 SHELL := /bin/sh

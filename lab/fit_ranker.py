@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from msgspec import structs
@@ -25,7 +26,14 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.blocks import tiles_of
 from silicast.kernels.candidates import SWEEP, grid_tiles, legal
 from silicast.kernels.tile_times import Steps, steps_of, tile_constants, tile_times
-from silicast.learning.boosting import Settings, grown, in_a_byte, train_odds
+from silicast.learning.boosting import (
+    Settings,
+    bin_tables,
+    grown,
+    in_a_byte,
+    train_choice,
+    train_odds,
+)
 from silicast.learning.configuration_features import NAMES
 from silicast.learning.configuration_ranking import (
     Ranker,
@@ -57,6 +65,14 @@ SEEDS = 3
 """Sums of trees for the odds that are averaged, each with rows and features drawn anew: one alone
 follows what its devices have by chance."""
 ODDS = Settings(trees=160, depth=6, rate=0.15, rows=0.6, columns=0.4, prior=3.0)
+CHOICE = Settings(trees=240, depth=6, rate=0.3, rows=0.6, columns=0.25, prior=1.0)
+CHOICE_SEEDS = 2
+CHOICE_SHARE = 0.4
+"""Of the slower configurations, how many choices are learned from; each stands for those not drawn.
+"""
+TAUGHT = 1.45
+"""What is slower than so many times the analytic best is not learned from: nothing near the best is
+(:data:`silicast.learning.configuration_ranking.HOPEFUL`)."""
 TIME = Settings(trees=90, depth=5, rate=0.15, rows=0.6, columns=0.5, prior=8.0, clip=2.5)
 
 
@@ -112,6 +128,63 @@ def _rule_row(one: Swept, steps: Steps, constants: Mapping[str, float]) -> tuple
     beside = tile_times(one.product, steps, constants)
     columns = features_of(one.product, times, own, beside)
     return columns, np.zeros(1), np.zeros(1), np.log(one.heuristic_s / times.time_s)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Features of configurations, shape (F, n), those of a problem after one another.
+
+    ``chosen``: spread over the configurations near the best of a problem; ``start``: log of how
+    many a row stands for; ``first``: the first row of each problem.
+    """
+
+    columns: F
+    chosen: F
+    start: F
+    first: NDArray[np.int64]
+
+
+def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: int) -> Lists:
+    """The configurations of some problems that are near the best, and some that are not."""
+    random = np.random.default_rng(100 + seed)
+    parts: list[tuple[F, F, F]] = []
+    for one in problems:
+        places, steps = _legal_steps(one.device, tuple(constants.items()))
+        times = tile_times(one.product, steps, constants)
+        near = np.isin(places, one.near)
+        likely = times.time_s <= TAUGHT * times.time_s.min()
+        kept = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
+        start = np.where(near, 0.0, -math.log(CHOICE_SHARE))
+        columns = features_of(one.product, times, steps)
+        parts.append((columns[:, kept], near[kept] / near.sum(), start[kept]))
+    counts = [len(part[1]) for part in parts]
+    columns, chosen, start = (
+        np.concatenate([part[i] for part in parts], axis=-1) for i in range(3)
+    )
+    return Lists(columns, chosen, start, np.concatenate(([0], np.cumsum(counts)[:-1])))
+
+
+@lru_cache(maxsize=8)
+def _legal_steps(
+    device: str, constants: tuple[tuple[str, float], ...]
+) -> tuple[NDArray[np.int64], Steps]:
+    board = find_device(device)
+    places = legal(SWEEP, board, RECIPE)
+    return places, steps_of(grid_tiles(SWEEP).take(places), board, RECIPE, dict(constants))
+
+
+def choice_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Trees:
+    """Trees of what is picked on devices that were swept."""
+    every = [lists_of(problems, constants, seed) for seed in range(CHOICE_SEEDS)]
+    tables = bin_tables(np.concatenate([one.columns for one in every], axis=1))
+    return averaged(
+        [
+            train_choice(
+                tables, one.columns, one.chosen, one.first, one.start, replace(CHOICE, seed=seed)
+            )
+            for seed, one in enumerate(every)
+        ]
+    )
 
 
 def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Ranker:
@@ -174,6 +247,8 @@ def main() -> None:
         some = problems if name == "shipped" else subsets(problems)[name]
         constants = tile_constants() if own else tuning_held_out.constants_without(name)
         ranker = trained(table_of(some, constants), own or sorted({x.device for x in some}))
+        if own:  # a device that it has not seen asks for the odds
+            ranker = replace(ranker, choice=choice_of(some, constants))
         path = PATH if name == "shipped" else tuning_held_out.FOLDER / f"{name}.json"
         write_ranker(path, ranker)
         print(name, "trained", flush=True)

@@ -61,6 +61,7 @@ def tune(
     tokens: int | Sequence[int] = (),
     existing: str | Path | None = None,
     compiler: str = "",
+    routing: str | Sequence[float] | None = None,
 ) -> TuningPlan:
     """Tuned configurations of a model's experts, or of its plain products with scaled blocks.
 
@@ -75,6 +76,8 @@ def tune(
         tokens: numbers of tokens; left out, those that tuners use.
         existing: a file of the engine to judge beside the new entries.
         compiler: version of Triton that the files are for, of experts alone.
+        routing: how tokens spread over a rank's experts: "uniform", "power_law_1.2", ..., or one
+            share an expert; left out, evenly, as tuners time kernels. Of experts alone.
 
     Returns:
         The files with their entries; ``plan.write(folder)`` writes them.
@@ -98,7 +101,9 @@ def tune(
     degrees, counts = _whole(tp, "tp"), _whole(tokens, "tokens")
     known = None if existing is None else Path(existing)
     if kernel == "gemm":
-        for name, stated in (("ep", ep != 1), ("compiler", compiler != "")):
+        for name, stated in (
+            ("ep", ep != 1), ("compiler", compiler != ""), ("routing", routing is not None),
+        ):  # fmt: skip
             if stated:
                 raise SilicastError("is of experts alone", field=name, hint="leave it out")
         return tune_products(
@@ -107,7 +112,7 @@ def tune(
         )  # fmt: skip
     return tune_experts(
         config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
-        compiler=compiler,
+        compiler=compiler, routing=routing,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Lists of whole numbers on the command line."""
+"""Lists of numbers on the command line."""
 
 from __future__ import annotations
 
@@ -44,3 +44,15 @@ def positive_numbers(text: str, field: str) -> list[float]:
                 hint="for example 410.5,412",
             ) from None  # fmt: skip
     return found
+
+
+def name_or_shares(text: str, field: str) -> str | list[float]:
+    """A name, or numbers between commas where it begins with one.
+
+    Raises:
+        SilicastError: something else stands between the commas.
+
+    >>> name_or_shares("uniform", "routing"), name_or_shares("3,1", "routing")
+    ('uniform', [3.0, 1.0])
+    """
+    return positive_numbers(text, field) if text[:1].isdigit() else text

@@ -8,13 +8,14 @@ clipping makes the loss Huber's, so that the outliers of a campaign do not steer
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, exp_fixed
 from silicast.learning.forest import Forest, regions
 from silicast.learning.oblivious import CODES, LEAF_SCALE, U8, Trees, binned, codes
 
@@ -122,16 +123,65 @@ def train_odds(
         label: 0 or 1, shape (n,); weight: of each row.
         start: added to the sum before the first tree.
     """
+
+    def pull(log_odds: F64) -> tuple[F64, F64]:
+        chance = 1.0 / (1.0 + np.exp(-log_odds))
+        return weight * (label - chance), weight * chance * (1.0 - chance)
+
     tables = bin_tables(columns)
+    return _newton(tables, columns, np.full(len(label), start), pull, settings)
+
+
+def train_choice(
+    tables: U8,
+    columns: F64,
+    chosen: F64,
+    first: NDArray[np.int64],
+    start: F64,
+    settings: Settings = Settings(),
+) -> Trees:
+    """Trees whose sum approximates the log of the chance that a row is chosen among those of its
+    list, up to what all of a list share: gradient boosting of the softmax loss.
+
+    Args:
+        tables: as of :func:`bin_tables`.
+        columns: features of shape (F, n), none negative; rows of a list follow one another.
+        chosen: shape (n,), sums to 1 in each list: how the choice is spread.
+        first: the first row of each list, shape (lists,), ascending, beginning with 0.
+        start: shape (n,), added to the sum before the first tree: for a row that stands for
+            several that were not drawn, the log of how many.
+    """
+    own = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chosen))))
+
+    def pull(log: F64) -> tuple[F64, F64]:
+        raised = exp_fixed(log - np.maximum.reduceat(log, first)[own])
+        chance = raised / np.add.reduceat(raised, first)[own]
+        return chosen - chance, chance * (1.0 - chance)
+
+    return _newton(tables, columns, start.copy(), pull, settings)
+
+
+def _newton(
+    tables: U8,
+    columns: F64,
+    log: F64,
+    pull_of: Callable[[F64], tuple[F64, F64]],
+    settings: Settings,
+) -> Trees:
+    """Boosting with Newton steps.
+
+    Args:
+        tables: as of :func:`bin_tables`; columns: features of shape (F, n).
+        log: the sum before the first tree, shape (n,); changed.
+        pull_of: the sum -> descent and curvature of the loss.
+    """
     bins = binned(tables, codes(columns))
-    rng, count = np.random.default_rng(settings.seed), len(label)
-    log_odds, depth = np.full(count, start), settings.depth
+    rng, count, depth = np.random.default_rng(settings.seed), len(log), settings.depth
     features = np.zeros((settings.trees, depth), np.int16)
     thresholds = np.zeros((settings.trees, depth), np.uint8)
     leaves = np.zeros((settings.trees, 1 << depth), np.int16)
     for tree in range(settings.trees):
-        chance = 1.0 / (1.0 + np.exp(-log_odds))
-        pull, mass = weight * (label - chance), weight * chance * (1.0 - chance)
+        pull, mass = pull_of(log)
         rows = np.sort(rng.permutation(count)[: max(1, round(settings.rows * count))])
         asked = _asked(rng, len(tables), settings)
         seen, number = bins[:, rows], np.zeros(len(rows), dtype=np.int64)
@@ -145,7 +195,7 @@ def train_odds(
         held = np.bincount(whole, mass, 1 << depth) + settings.prior
         total: F64 = (np.bincount(whole, pull, 1 << depth) / held).astype(np.float64)
         leaves[tree] = in_a_byte(settings.rate * total / LEAF_SCALE)
-        log_odds += leaves[tree][whole] * LEAF_SCALE
+        log += leaves[tree][whole] * LEAF_SCALE
     return Trees(tables, features, thresholds, leaves)
 
 

@@ -1,9 +1,11 @@
 """Which configuration of a kernel is the fastest, and what it takes: the analytic time per
 configuration, with what sweeps taught of it.
 
-Two sums of oblivious trees over the same features: the log of the odds that a configuration comes
+Sums of oblivious trees over the same features: the log of the odds that a configuration comes
 within 1 % of the best of its grid (the order follows it), and the log of its time over the analytic
-one. Artefact: ``catalog/tuning/ranker.json`` and its tensors, made by ``lab/fit_ranker.py``.
+one. A third one, of the chance that a configuration is picked from its grid, is fitted more
+closely: it orders configurations of swept devices, and would take their peculiarities to others.
+Artefact: ``catalog/tuning/ranker.json`` and its tensors, made by ``lab/fit_ranker.py``.
 
 >>> from silicast.core.dtypes import recipe_for
 >>> from silicast.hardware.catalog import find_device
@@ -56,6 +58,7 @@ from silicast.learning.oblivious import Trees, binned, codes, scaled
 
 FORMAT = 1
 PARTS = ("odds", "time")
+CHOICE_EDGES = "choice_edges"
 
 
 @final
@@ -100,15 +103,25 @@ class Ranker:
 
     Attributes:
         card: its card; odds, time: its trees, over the same bins.
+        choice: trees for devices that it has seen, over bins of their own; None = none: the odds.
     """
 
     card: RankerCard
     odds: Trees
     time: Trees
+    choice: Trees | None = None
 
     def log_odds(self, features: F64) -> F64:
         """Log odds, shape (n,), for features of shape (F, n)."""
         return self._sum(self.odds, features) + self.card.start
+
+    def order_score(self, features: F64, device: Device) -> F64:
+        """What configurations of a product on a device are ordered by: the log of their odds, or,
+        up to a constant, of the chance that each is the one picked.
+        """
+        if self.choice is None or device.name not in self.card.devices:
+            return self.log_odds(features)
+        return self.choice.evaluate(features)
 
     def log_ratio(self, features: F64) -> F64:
         """Log of the time over the analytic one, likewise."""
@@ -144,7 +157,11 @@ def read_ranker(path: Path) -> Ranker:
     card, tensors = read_card(path, RankerCard, (FORMAT,))
     bins = np.stack([bins_of(row) for row in tensors["edges"]])
     odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
-    return Ranker(card, odds, time)
+    choice = None
+    if CHOICE_EDGES in tensors:
+        own = np.stack([bins_of(row) for row in tensors[CHOICE_EDGES]])
+        choice = trees_of_tensors(own, tensors_under(tensors, "choice/"))
+    return Ranker(card, odds, time, choice)
 
 
 def write_ranker(path: Path, ranker: Ranker) -> None:
@@ -152,6 +169,9 @@ def write_ranker(path: Path, ranker: Ranker) -> None:
     tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
     for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
         tensors |= {f"{part}/{name}": x for name, x in tensors_of_trees([trees]).items()}
+    if ranker.choice is not None:
+        tensors[CHOICE_EDGES] = edges_of(ranker.choice.bins)
+        tensors |= {f"choice/{name}": x for name, x in tensors_of_trees([ranker.choice]).items()}
     write_card(path, ranker.card, tensors)
 
 
@@ -163,7 +183,7 @@ class Ranked:
     Attributes:
         product: which; ranker: that ranked them.
         order: places in ``steps.tiles``, best first.
-        log_odds: that a configuration comes near the best.
+        log_odds: that a configuration comes near the best, or is picked (``Ranker.order_score``).
         times: analytic, with what they come from.
         features: of shape (features, configurations).
         steps: of all of them; grid: what they are, by place.
@@ -264,7 +284,7 @@ def rank_steps(
     slow = times.time_s / times.time_s.min()
     hopeful = np.flatnonzero(slow <= HOPEFUL)
     odds = HOPELESS - slow
-    odds[hopeful] = ranker.log_odds(features[:, hopeful])
+    odds[hopeful] = ranker.order_score(features[:, hopeful], steps.device)
     order = np.argsort(-odds, kind="stable")
     return Ranked(product, ranker, order, odds, times, features, steps, configurations)
 

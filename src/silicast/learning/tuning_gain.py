@@ -4,7 +4,8 @@ The best configuration of a grid is never slower than what ran. A gain's log is 
 exponential before a kernel is looked at, with the mean that defaults of swept devices had; what is
 seen of it, the log of measured over predicted best time, is off by a normal error. On a device that
 was not swept most of that error is shared by kernels alike: measured times that would beat the
-predicted best give it away (:func:`shared_error`).
+predicted best give it away (:func:`shared_error`). Where all of them are slower than that, either
+the predictions are too quick or the file holds slow kernels alone: a belief holds both.
 
 >>> gain_belief(0.2, 0.01, 0.1).middle > gain_belief(0.2, 0.1, 0.1).middle
 True
@@ -114,6 +115,9 @@ def shared_error(
     >>> error, _ = shared_error([-0.1, -0.09, 0.02, -0.1], 0.1, 0.03, 0.1)
     >>> error > 0.08
     True
+    >>> error, sd = shared_error([0.3, 0.31, 0.33, 0.4] * 10, 0.1, 0.03, 0.1)
+    >>> -0.2 < error < 0.0 and sd > 0.1
+    True
     >>> shared_error([], 0.1, 0.03, 0.1)[1] > 0.09
     True
     """
@@ -128,7 +132,22 @@ def shared_error(
     total = math.fsum(weights)
     mean = math.fsum(w * x for w, x in zip(weights, places, strict=True)) / total
     spread = math.fsum(w * (x - mean) ** 2 for w, x in zip(weights, places, strict=True)) / total
-    return mean, math.sqrt(spread)
+    if mean >= 0.0:
+        return mean, math.sqrt(spread)
+    share = predictions_share(shared_sd, usual)
+    return mean * share, math.sqrt(spread + mean * mean * share * (1.0 - share))
+
+
+def predictions_share(shared_sd: float, usual: float) -> float:
+    """Of how much slower than predicted the quickest kernels of a group are, what predictions are
+    expected to account for; the rest is that all its kernels are slow. Nothing in their times tells
+    the two apart (an exponential has no memory), so that each counts by its variance: what
+    predictions share beforehand, and what kernels usually lose.
+
+    >>> predictions_share(0.1, 0.1)
+    0.5
+    """
+    return shared_sd * shared_sd / (shared_sd * shared_sd + usual * usual)
 
 
 def _log_density(value: float, sd: float, usual: float) -> float:

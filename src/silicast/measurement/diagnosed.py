@@ -60,6 +60,7 @@ def diagnose_files(paths: Sequence[Path], device: str = "") -> tuple[list[Diagno
         if table.get("op") not in PRODUCTS:
             others += 1
             continue
+        _check_timed(row)
         rows.setdefault(tuple(sorted((n, repr(x)) for n, x in table.items())), []).append(row)
     every = [_measured(some, board.name) for some in rows.values()]
     alike = iter(group_errors([one for one in every if isinstance(one, Measured)]))
@@ -69,6 +70,15 @@ def diagnose_files(paths: Sequence[Path], device: str = "") -> tuple[list[Diagno
     ]
     said = [*data.lines(), *([f"{others} kernels of other ops: left out"] if others else [])]
     return sorted(found, key=_gain, reverse=True), said
+
+
+def _check_timed(row: DatasetRow[TableKernel]) -> None:
+    """Refuses a row without its time."""
+    if row.row.values.get(TIME) is None:
+        raise SilicastError(
+            "is missing", file=str(row.file), field=f"rows[{row.number}].{TIME}",
+            hint=f"a table of kernels has a column {TIME} with microseconds",
+        )  # fmt: skip
 
 
 def _gain(row: DiagnosedRow) -> float:

@@ -11,6 +11,8 @@ from silicast.measurement.tuning_trials import Timer, best_measured, gpu_timer, 
 from silicast.scenario.tuning import TuningPlan, first_candidates
 
 MOST_TRIALS = 1000
+TIMED_ROUTINGS = ("", "balanced", "uniform")
+TIMED_AT_RANDOM = "candidates were timed with tokens that choose experts at random, as tuners do"
 
 
 def measured_plan(
@@ -27,6 +29,11 @@ def measured_plan(
     """
     if not 1 <= trials <= MOST_TRIALS:
         raise SilicastError(f"expected 1 to {MOST_TRIALS}, found {trials}", field="trials")
+    if plan.routing not in TIMED_ROUTINGS:
+        raise unsupported(
+            f"tokens spread as {plan.routing} are not timed", "routing",
+            "leave --measure out, or --routing",
+        )  # fmt: skip
     timer = timer_of(plan.dtype)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,4 +50,4 @@ def measured_plan(
         candidates = first_candidates(one, plan, trials)
         found = best_measured(list(run_trials(one.name, one.layer, candidates, folder, timer)))
         files.append(one.with_entries({t: x.what for t, x in found.items()}, plan.engine))
-    return replace(plan, files=tuple(files))
+    return replace(plan, files=tuple(files), warnings=(*plan.warnings, TIMED_AT_RANDOM))

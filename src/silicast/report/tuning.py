@@ -19,7 +19,15 @@ def plan_report(plan: TuningPlan) -> RenderableType:
     parts = [part for one in plan.files for part in _file_parts(one)]
     notes = [Text(f"! {text}", "yellow") for text in plan.warnings]
     told = Text(f"\nTell {plan.engine} of the folder: {plan.environment}=DIR", "dim")
-    return Group(title, *parts, *notes, told)
+    return Group(title, *_routing_lines(plan), *parts, *notes, told)
+
+
+def _routing_lines(plan: TuningPlan) -> Iterator[Text]:
+    """How tokens were taken to spread over experts, which the files cannot say themselves."""
+    if plan.routing == "balanced":
+        yield Text("tokens spread evenly over experts (--routing states another way)", "dim")
+    elif plan.routing:
+        yield Text(f"tokens spread over experts as {plan.routing}", "dim")
 
 
 def _file_parts(one: TunedFile) -> Iterator[RenderableType]:

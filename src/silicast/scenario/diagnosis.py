@@ -247,7 +247,7 @@ def _checked(one: Measured) -> tuple[KernelTime, float, list[str]]:
 
 def _ranked(one: Measured) -> list[Ranked]:
     board, _ = with_format(one.device.in_state("boost"), one.op.variant.dtype)
-    recipe = recipe_for(one.op.variant.dtype, field="dtype")
+    recipe = recipe_for(one.op.variant.dtype)
     return [ranked(product, board, recipe) for product in _products(one.op, one.device)]
 
 
@@ -256,7 +256,7 @@ def _products(op: Op, device: Device) -> tuple[Product, ...]:
     if of is None or device.execution_model != "simt":
         raise unmodelled(
             f"{op.family} on {device.execution_model} devices cannot be diagnosed", "kernel.op",
-            f"families with configurations: {', '.join(PRODUCTS)}",
+            f"families with configurations: {', '.join(PRODUCTS)}, on GPUs",
         )  # fmt: skip
     flags = dict(op.variant.flags)
     if op.family == "moe" and not (flags.get("w13") or flags.get("w2")):
@@ -279,9 +279,18 @@ def _measured(values: Sequence[float], usual: KernelTime) -> tuple[float, list[s
         raise SilicastError(
             f"{middle:g} us is faster than its bound of {US * usual.bound_s:.4g} us "
             f"({usual.bound_by})", field="measured_us",
-            hint="is it the time of this kernel on this device, operands not cached before?",
+            hint=_other_unit(middle, usual)
+            or "is it the time of this kernel on this device, operands not cached before?",
         )  # fmt: skip
     return middle / US, list(_odd(values, middle))
+
+
+def _other_unit(middle: float, usual: KernelTime) -> str:
+    """The unit that makes a time a usual one, as a question; "" where there is none."""
+    for unit, factor in (("nanoseconds", 1e-3), ("milliseconds", 1e3), ("seconds", 1e6)):
+        if max(usual.bound_s, usual.p05_s / 2.0) <= factor * middle / US <= 2.0 * usual.p95_s:
+            return f"are these {unit}? microseconds are expected"
+    return ""
 
 
 def _odd(values: Sequence[float], middle: float) -> Iterator[str]:
@@ -388,11 +397,19 @@ def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
         f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
         f"{', '.join(card.devices)}, and the interval is that of such devices"
     )
-    if error is not None:
-        share = 100.0 * math.expm1(-error.log)
+    if error is None:
+        return
+    size = 100.0 * abs(math.expm1(-error.log))
+    alike = f"{error.kernels} kernels alike on {device.name}"
+    if error.log < 0.0:
         yield (
-            f"{error.kernels} kernels alike on {device.name} tell that best times are "
-            f"{abs(share):.0f} % {'below' if share < 0.0 else 'above'} what is predicted, which is "
+            f"{alike} are all slower than their predicted best: as far as is likely ({size:.0f} %) "
+            "that is taken for an error of the predictions, and intervals hold both that and slow "
+            "kernels alone; name files of all that ran"
+        )
+    else:
+        yield (
+            f"{alike} tell that best times are {size:.0f} % below what is predicted, which is "
             "taken out"
         )
 
@@ -402,7 +419,8 @@ def _quicker(usual: KernelTime, measured: float) -> Iterator[str]:
     if usual.p95_s < measured:
         yield (
             f"what a library usually runs takes {US * usual.estimate_s:.4g} us, at most "
-            f"{US * usual.p95_s:.4g}: did another kernel, format or library run?"
+            f"{US * usual.p95_s:.4g}: "
+            f"{_other_unit(US * measured, usual) or 'did another kernel, format or library run?'}"
         )
 
 

@@ -30,6 +30,7 @@ from silicast.distributed.stalls import Loading
 from silicast.distributed.step import DistributedStep, Overlap, predict_step, schedule_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import deployment_of, framework_of
+from silicast.scenario.expert_routing import routing_name
 from silicast.scenario.named import check_names
 from silicast.scenario.training_memory import (
     RunMemory,
@@ -345,8 +346,6 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
 
 def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
     """The deployment with experts as popular as the workload says; balanced if it says nothing."""
-    from silicast.kernels.routing import check_distribution, histogram_name
-
     moe, stated = deployment.model.moe, work.routing
     if moe is None:
         if stated not in (None, "balanced"):
@@ -355,11 +354,7 @@ def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
                 hint="leave it out",
             )  # fmt: skip
         return deployment
-    routing = histogram_name(stated) if isinstance(stated, list) else stated or "balanced"
-    try:
-        check_distribution(routing)
-    except SilicastError as error:
-        raise SilicastError(error.message, field="workload.routing", hint=error.hint) from None
+    routing = routing_name(stated, field="workload.routing")
     return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
 
 

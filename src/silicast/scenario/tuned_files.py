@@ -218,7 +218,9 @@ def _entry(values: object, path: Path, key: str) -> Configuration:
     try:
         return read_configuration(table, key)
     except SilicastError as error:
-        raise error.located(file=str(path)) from None
+        ours = error.field.rpartition(".")[2]
+        theirs = _catalog().values.get(ours, ours)
+        raise error.located(f"{key}.{theirs}", str(path)) from None
 
 
 def nearest_entry(entries: Entries, tokens: int) -> Configuration:

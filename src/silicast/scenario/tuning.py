@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -20,6 +20,7 @@ from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import write_atomically
 from silicast.hardware.device import Device
+from silicast.kernels.blocks import excesses
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.tile_times import Product
 from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
@@ -32,6 +33,7 @@ from silicast.learning.expert_tuning import (
     tuners_log_odds,
 )
 from silicast.learning.tuner_choice import Tuning
+from silicast.scenario.expert_routing import routing_name
 from silicast.scenario.resolve import find_any_device
 from silicast.scenario.tuned_files import (
     Entries,
@@ -65,7 +67,8 @@ class TunedEntry:
     Attributes:
         tokens: entering the layer; configuration: for them.
         estimate_us, p05_us, p95_us: of both products.
-        existing: what another file has for them; existing_us: time of that, same model.
+        existing: what another file has for them; existing_us: time of that, same model; None
+            where the device cannot run it.
     """
 
     tokens: int
@@ -134,6 +137,11 @@ class TuningPlan:
     warnings: tuple[str, ...]
     compiler: str = ""
 
+    @property
+    def routing(self) -> str:
+        """How tokens were taken to spread over a rank's experts; "" where there are none."""
+        return next((one.layer.distribution for one in self.files if one.layer), "")
+
     def write(self, folder: Path) -> list[Path]:
         """Writes all files, each whole or not at all; returns their paths."""
         paths = []
@@ -162,6 +170,7 @@ def tune_experts(
     tokens: Sequence[int] = (),
     existing: Path | None = None,
     compiler: str = "",
+    routing: str | Sequence[float] | None = None,
 ) -> TuningPlan:
     """Files of tuned configurations of a model's experts.
 
@@ -172,6 +181,8 @@ def tune_experts(
         tokens: numbers of tokens to make entries for; () = those that tuners use.
         existing: a file whose entries are judged beside the new ones.
         compiler: version of the compiler that the files are for.
+        routing: how tokens spread over a rank's experts: a distribution's name, or one share an
+            expert; None = evenly, as tuners time kernels.
 
     Raises:
         SilicastError: no experts, a degree that does not divide them, a format or device without
@@ -184,16 +195,17 @@ def tune_experts(
             hint="for example 3.5.1",
         )  # fmt: skip
     layout, board, config = _found(engine, device, model)
-    recipe = recipe_for(dtype or config.default_precision.expert.name, field="dtype")
+    recipe = recipe_for(dtype or config.default_precision.expert.name)
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
         _file(layer, parallel, board, recipe, engine, counts, known, compiler)
-        for parallel, layer in _layers(config, tp, ep)
+        for parallel, layer in _layers(config, tp, ep, routing)
     )
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, files,
-        tuple(_warnings(board, recipe)), compiler or layout.stated_compiler,
+        (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
+        compiler or layout.stated_compiler,
     )  # fmt: skip
 
 
@@ -218,7 +230,7 @@ def tune_products(
     """
     engine = engine.strip().casefold()
     layout, board, config = _found(engine, device, model)
-    recipe = recipe_for(dtype, field="dtype")
+    recipe = recipe_for(dtype)
     if recipe.scale_rows <= 1:
         raise unsupported(
             f"plain products in {recipe.name} have no such files", "dtype", f"use {BLOCK_SCALED}"
@@ -226,7 +238,7 @@ def tune_products(
     known = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = []
-    for degree in tp:
+    for degree in _stated(tp):
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
             own = known if existing and existing.name == name else None
@@ -238,7 +250,7 @@ def tune_products(
     unique = {one.name: one for one in files}
     return TuningPlan(
         config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
-        tuple(_warnings(board, recipe)),
+        (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
     )  # fmt: skip
 
 
@@ -280,7 +292,7 @@ def _product_entry(
     existing = nearest_entry(known, count) if known else None
     return TunedEntry(
         count, found.grid[place], US * seconds, US * low, US * high, existing,
-        None if existing is None else US * configured_s(product, existing, found),
+        _existing_us(existing, device, recipe, lambda one: configured_s(product, one, found)),
     )  # fmt: skip
 
 
@@ -291,15 +303,23 @@ def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(tokens)))
 
 
+def _stated(degrees: Sequence[int]) -> Sequence[int]:
+    """At least one degree."""
+    if not degrees:
+        raise SilicastError("states no degree", field="tp", hint="for example 1,2,8")
+    return degrees
+
+
 def _layers(
-    config: ModelConfig, degrees: Sequence[int], ep: int
+    config: ModelConfig, degrees: Sequence[int], ep: int, routing: str | Sequence[float] | None
 ) -> Iterator[tuple[str, ExpertLayer]]:
     experts = config.moe
     if experts is None:
         raise unsupported(f"{config.name} has no experts", "model", "tune gemm for its products")
     if ep < 1 or experts.experts % ep:
         raise SilicastError(f"{ep} does not divide {experts.experts} experts", field="ep")
-    for tp in degrees:
+    name = routing_name(routing, experts.experts // ep)
+    for tp in _stated(degrees):
         if tp < 1 or experts.intermediate % tp:
             raise SilicastError(
                 f"{tp} does not divide the experts' width of {experts.intermediate}", field="tp"
@@ -309,7 +329,7 @@ def _layers(
             ExpertLayer(
                 experts=experts.experts // ep, topk=experts.topk,
                 hidden=experts.latent or config.hidden, width=experts.intermediate // tp,
-                gated=config.gated,
+                gated=config.gated, distribution=name,
             ),
         )  # fmt: skip
 
@@ -322,20 +342,20 @@ def _file(
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     chosen = ChosenBy(engine, compiler or layout.stated_compiler)
     found = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
-    entries = tuple(_entry(one, known) for one in found)
+    entries = tuple(_entry(one, known, device, recipe) for one in found)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
 
-def _entry(one: TunedLayer, known: Entries | None) -> TunedEntry:
+def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe) -> TunedEntry:
     existing = nearest_entry(known, one.tokens) if known else None
     return TunedEntry(
         one.tokens, one.best, US * one.estimate_s, US * one.p05_s, US * one.p95_s, existing,
-        None if existing is None else US * one.seconds_of(existing),
+        _existing_us(existing, device, recipe, one.seconds_of),
     )  # fmt: skip
 
 
-def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
+def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) -> Iterator[str]:
     card = shipped_ranker().card
     if device.name not in card.devices:
         alike = "" if device.architecture in card.architectures else ", nor its architecture,"
@@ -348,6 +368,33 @@ def _warnings(device: Device, recipe: Recipe) -> Iterator[str]:
             f"only products of 16 bits were swept; {recipe.name} follows their order and what "
             "tuners of engines chose in such formats"
         )
+    if layer is not None and layer.distribution != "balanced":
+        yield (
+            f"only kernels with even tokens were swept; {layer.distribution} counts by the "
+            "analytic times, and engines read no routing from a file"
+        )
+
+
+def _impossible(
+    path: Path | None, known: Entries | None, device: Device, recipe: Recipe
+) -> Iterator[str]:
+    """Entries of an existing file that the device cannot run, and by how much they exceed it."""
+    for tokens, one in (known or {}).items():
+        for what, needed, there in excesses(one, device, recipe):
+            yield (
+                f"{path}: entry {tokens} does not run on {device.name}: {one.label} needs "
+                f"{needed:,.0f} {what}, {needed - there:,.0f} too many"
+            )
+
+
+def _existing_us(
+    one: Configuration | None, device: Device, recipe: Recipe,
+    seconds_of: Callable[[Configuration], float],
+) -> float | None:  # fmt: skip
+    """Microseconds of an existing entry; None where there is none, or the device cannot run it."""
+    if one is None or any(excesses(one, device, recipe)):
+        return None
+    return US * seconds_of(one)
 
 
 def first_candidates(
@@ -374,7 +421,7 @@ def plan_data(plan: TuningPlan) -> dict[str, Any]:
     """A plan as plain tables, for JSON."""
     return {
         "model": plan.model, "device": plan.device, "engine": plan.engine, "dtype": plan.dtype,
-        "environment": plan.environment, "warnings": list(plan.warnings),
+        "environment": plan.environment, "routing": plan.routing, "warnings": list(plan.warnings),
         "files": [
             {
                 "name": one.name, "folder": one.folder, "parallel": one.parallel,

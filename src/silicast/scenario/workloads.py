@@ -223,6 +223,10 @@ class CheckpointTable(Table, frozen=True):
     asynchronous: bool = False
 
 
+Routing = Name | Annotated[list[NonNegative], Meta(min_length=1)]
+"""How tokens spread over experts: a distribution, or one share an expert."""
+
+
 class TrainingWorkload(Table, frozen=True):
     """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least.
 
@@ -237,7 +241,7 @@ class TrainingWorkload(Table, frozen=True):
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     optimizer: Name | None = None
     overlap: bool | list[Name] | dict[str, bool] | None = None
-    routing: Name | Annotated[list[NonNegative], Meta(min_length=1)] | None = None
+    routing: Routing | None = None
     capacity_factor: Annotated[float, Meta(gt=0, le=1000)] | None = None
     pad_to_capacity: bool = False
     offload: OffloadTable | None = None
@@ -336,13 +340,15 @@ class DiagnoseWorkload(Table, frozen=True):
 
 class TuneWorkload(Table, frozen=True):
     """Configurations of a model's experts or plain products, for numbers of tokens; ``existing`` is
-    a file of the engine to judge beside them, ``compiler`` the version that they are for.
+    a file of the engine to judge beside them, ``compiler`` the version that they are for,
+    ``routing`` how tokens spread over a rank's experts.
     """
 
     kernel: Literal["moe", "gemm"] = "moe"
     tokens: Annotated[list[Tokens], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     existing: Name | None = None
     compiler: Annotated[str, Meta(max_length=32)] = ""
+    routing: Routing | None = None
 
 
 Workload = (

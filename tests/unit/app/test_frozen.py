@@ -47,8 +47,8 @@ FROZEN = {
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
-    "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --measure"
-    " --trials --plot --output -o --json",
+    "tune moe": "--model --device --engine --dtype --tp --ep --tokens --existing --triton --routing"
+    " --measure --trials --plot --output -o --json",
     "tune gemm": "--model --device --engine --dtype --tp --tokens --existing --output -o --json",
     "tune sparsity": "--model --device --tokens --dtype --json",
     "kernel": "--device --calibration --strict --json",
@@ -88,8 +88,12 @@ FROZEN = {
         "--budget"
     ),
     "design": "",
-    "design map": "--density --fuse --objective --effort --plot --json",
-    "design explain": "--density --fuse --objective --effort --plot --json",
+    "design map": (
+        "--density --fuse --objective --effort --plot --json --node --from-node --voltage"
+    ),
+    "design explain": (
+        "--density --fuse --objective --effort --plot --json --node --from-node --voltage"
+    ),
     "design compile": (
         "--model --output -o --batch --input-len --output-len --dtype --tp --effort"
     ),

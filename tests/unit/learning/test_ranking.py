@@ -8,7 +8,7 @@ import pytest
 
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
-from silicast.learning.boosting import Settings, train_odds
+from silicast.learning.boosting import Settings, bin_tables, train_choice, train_odds
 from silicast.learning.configuration_features import NAMES
 from silicast.learning.configuration_ranking import (
     RankerCard,
@@ -41,6 +41,35 @@ def test_weights_count_as_copies_of_a_row() -> None:
     copied = train_odds(np.tile(columns, 2), np.tile(label, 2), np.ones(800), every)
     difference = twice.evaluate(columns) - copied.evaluate(columns)
     assert np.abs(difference).max() < 0.02
+
+
+def test_choices_are_told_apart_within_their_lists() -> None:
+    """What all rows of a list share says nothing; what differs between them decides."""
+    random = np.random.default_rng(3)
+    columns = random.random((3, 1200)) + 0.1
+    lists = np.arange(0, 1200, 12)
+    own = np.repeat(np.arange(100), 12)
+    columns[2] = 1.0 + own % 7  # the same for a whole list
+    best = np.array([first + columns[1, first : first + 12].argmax() for first in lists])
+    chosen = np.zeros(1200)
+    chosen[best] = 1.0
+    trees = train_choice(bin_tables(columns), columns, chosen, lists, np.zeros(1200), FEW)
+    log = trees.evaluate(columns).reshape(100, 12)
+    assert (log.argmax(axis=1) + lists == best).mean() > 0.8
+    again = train_choice(bin_tables(columns), columns, chosen, lists, np.zeros(1200), FEW)
+    assert (again.leaves == trees.leaves).all()
+
+
+def test_what_a_list_shares_beforehand_changes_nothing() -> None:
+    random = np.random.default_rng(4)
+    columns = random.random((2, 60)) + 0.1
+    chosen = np.zeros(60)
+    chosen[::6] = 1.0
+    lists = np.arange(0, 60, 6)
+    shared = np.repeat(np.arange(10.0) % 4.0, 6)
+    first = train_choice(bin_tables(columns), columns, chosen, lists, np.zeros(60), FEW)
+    second = train_choice(bin_tables(columns), columns, chosen, lists, shared, FEW)
+    assert (first.leaves == second.leaves).all()
 
 
 def test_the_shipped_ranker_survives_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -103,3 +103,24 @@ def test_files_are_diagnosed_and_contradictions_named(tmp_path: Path) -> None:
     assert [bool(row.found) for row in rows] == [True, True, False]
     assert "contradict" in rows[0].contradicts
     assert "faster than its bound" in rows[-1].refused
+
+
+@pytest.mark.parametrize(
+    ("factor", "unit"), [(1e-3, "milliseconds"), (1e-6, "seconds"), (1e3, "nanoseconds")]
+)
+def test_a_time_in_another_unit_is_asked_about(factor: float, unit: str) -> None:
+    usual = diagnose(MOE, "H20", [1e6]).predicted_us
+    if factor < 1.0:
+        with pytest.raises(SilicastError, match=f"are these {unit}"):
+            diagnose(MOE, "H20", [factor * usual])
+    else:
+        told = diagnose(MOE, "H20", [factor * usual]).warnings
+        assert any(f"are these {unit}" in text for text in told)
+
+
+def test_a_table_without_times_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    path.write_text("op,m,n,k,dtype\ngemm,512,4096,4096,bf16\n")
+    with pytest.raises(SilicastError, match="is missing") as raised:
+        diagnose_files([path], "H20")
+    assert raised.value.field == "rows[1].latency_us"

@@ -101,3 +101,45 @@ def test_plain_products_with_scaled_blocks(tmp_path: Path) -> None:
     assert all(e.configuration.number("tile_k") == 128 for o in plan.files for e in o.entries)
     with pytest.raises(SilicastError, match="plain products in bf16"):
         tune_products("deepseek-v3", "h100", "sglang", dtype="bf16")
+
+
+def test_routing_is_said_and_can_be_stated() -> None:
+    even = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64])
+    skewed = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing="power_law_1.2")
+    assert (even.routing, skewed.routing) == ("balanced", "power_law_1.2")
+    assert not even.warnings
+    assert "power_law_1.2" in skewed.warnings[0]
+    # fewer experts are hit, so that fewer weights are read
+    assert skewed.files[0].entries[0].estimate_us < even.files[0].entries[0].estimate_us
+    shares = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing=[1.0] * 128)
+    assert shares.files[0].entries[0].estimate_us == pytest.approx(
+        even.files[0].entries[0].estimate_us, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [("wild", "unknown routing"), ([1.0, 2.0], "128 experts, found 2"), ([0.0] * 128, "not all")],
+)
+def test_a_routing_that_is_none_is_refused(stated: str | list[float], said: str) -> None:
+    with pytest.raises(SilicastError, match=said) as refused:
+        tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing=stated)
+    assert refused.value.field == "routing"
+
+
+def test_no_degree_is_refused() -> None:
+    for tune in (tune_experts, tune_products):
+        with pytest.raises(SilicastError, match="states no degree"):
+            tune(MODEL, DEVICE, "vllm", tp=[], tokens=[64])
+
+
+def test_an_existing_entry_that_cannot_run_is_named_and_not_timed(tmp_path: Path) -> None:
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_stages")
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"1": dict(zip(names, (256, 256, 256, 5), strict=True))}))
+    judged = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], existing=path)
+    (entry,) = judged.files[0].entries
+    assert entry.existing is not None
+    assert entry.existing_us is None
+    assert entry.left_pct is None
+    assert any("1,310,720 bytes of shared memory" in text for text in judged.warnings)

@@ -82,6 +82,8 @@ def test_tuning_is_that_of_the_command(kernel: str) -> None:
         ({"parallel": {"ep": 3}}, "parallel.ep"),
         ({"workload": {"kernel": "moe", "compiler": "new"}}, "compiler"),
         ({"workload": {"kernel": "moe", "existing": "none.json"}}, ""),
+        ({"workload": {"kernel": "moe", "routing": "wild"}}, "routing"),
+        ({"workload": {"kernel": "gemm", "routing": "uniform"}}, "workload.routing"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_is_refused(changes: dict[str, Any], field: str) -> None:

@@ -71,7 +71,7 @@ def _check_asked(op: str, device: str, measured_us: str) -> None:
     """The file is there, or a kernel has all that belongs to it."""
     if Path(op).is_file():
         return
-    if len(Path(op).parts) > 1 or Path(op).suffix:  # no kernel is named so
+    if len(Path(op).parts) != 1 or Path(op).suffix or Path(op).is_dir():  # no kernel is named so
         wrong = "is a folder, not a file" if Path(op).is_dir() else "cannot be read as a file"
         raise SilicastError(
             wrong, kind="io", file=op, hint="name a file of measurements, or a kernel: moe or gemm"

@@ -26,6 +26,7 @@ Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 def moe(
     *, model: str, device: str, engine: str = "vllm", dtype: str = "", tp: str = "1,2,4,8",
     ep: int = 1, tokens: str = "", existing: Path | None = None, triton: str = "",
+    routing: str = "balanced",
     measure: Annotated[bool, Parameter(negative="")] = False, trials: int = 10,
     plot: Path | None = None, output: Output = None, json: Json = False,
 ) -> int:  # fmt: skip
@@ -41,19 +42,22 @@ def moe(
         tokens: numbers of tokens, as 1,64,4096; left out, those that tuners use.
         existing: a file of the engine; says what its entries leave on the table.
         triton: version of Triton that the files are for.
+        routing: how tokens spread over a rank's experts: balanced (what tuners time), uniform,
+            power_law_1.2, ..., or one share an expert, as 3,1,1,1.
         measure: time the best candidates on the GPU at hand, and write the fastest.
         trials: candidates to time for each number of tokens.
         plot: a drawing of the first file's entries (.svg, .png, .pdf).
         output: folder to write the files into; left out, they are only shown.
         json: print JSON instead of tables.
     """
-    from silicast.app.number_lists import whole_numbers
+    from silicast.app.number_lists import name_or_shares, whole_numbers
     from silicast.measurement.tuned_plan import measured_plan
     from silicast.scenario.tuning import tune_experts
 
     plan = tune_experts(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
         tokens=whole_numbers(tokens, "tokens"), existing=existing, compiler=triton,
+        routing=name_or_shares(routing, "routing"),
     )  # fmt: skip
     if measure:
         plan = measured_plan(plan, trials, output or Path())

@@ -61,6 +61,10 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     device, model = device_of(scenario), model_of(scenario)
     own = raw.precision or PrecisionTable()
     if work.kernel == "gemm":
+        if work.routing is not None:
+            raise SilicastError(
+                "is of experts alone", field="workload.routing", hint="leave it out"
+            )
         return tune_products(
             model, device, named, dtype=own.recipe or BLOCK_SCALED, tp=(raw.parallel.tp,),
             tokens=work.tokens, existing=existing,
@@ -68,7 +72,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     return tune_experts(
         model, device, named, dtype=own.experts or own.recipe or "",
         tp=(_experts_degree(raw.parallel),), ep=raw.parallel.ep, tokens=work.tokens,
-        existing=existing, compiler=work.compiler,
+        existing=existing, compiler=work.compiler, routing=work.routing,
     )  # fmt: skip
 
 
