@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from silicast.accelerator.architecture import FanOut
@@ -29,10 +30,10 @@ DIMS = tuple(dict.fromkeys((*Work(PRODUCTS).dims, *Work(GROUPED).dims)))
 def check_content(design: Design) -> Iterator[Problem]:
     """Everything that is wrong with a file whose levels are in order."""
     content = design.content
-    yield from _told(lambda: check_tensors(design.architecture, TENSORS), "a tensor")
+    yield from _told(partial(check_tensors, design.architecture, TENSORS))
     for tensor, value in content.density.items():
-        yield from _told(lambda name=tensor: require_tensor(name, TENSORS, "density"), "a tensor")
-        yield from _told(lambda name=tensor, it=value: check_density(it, f"density.{name}"))
+        yield from _told(partial(require_tensor, tensor, TENSORS, "density"))
+        yield from _told(partial(check_density, value, f"density.{tensor}"))
     for number, rule in enumerate(content.constraint):
         yield from _rule(design, rule, f"constraint[{number}]")
     for dim, numbers in content.policy.round_up.items():
@@ -47,13 +48,13 @@ def check_content(design: Design) -> Iterator[Problem]:
     yield from _system(design)
 
 
-def _told(check: Callable[[], None], expected: str = "") -> Iterator[Problem]:
+def _told(check: Callable[[], None]) -> Iterator[Problem]:
     """The problem that a check raises, in its own words."""
     try:
         check()
     except SilicastError as error:
         found = f"{error.file}: {error.message}" if error.file else error.message
-        yield Problem(error.field, expected, found, error.hint, told=True)
+        yield Problem(error.field, "", found, error.hint, told=True)
 
 
 def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
@@ -71,9 +72,7 @@ def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
             if dim not in DIMS:
                 yield Problem(f"{where}.{field}", f"dimensions among {', '.join(DIMS)}", dim)
     for tensor in rule.indexing:
-        yield from _told(
-            lambda name=tensor: require_tensor(name, TENSORS, f"{where}.indexing"), "a tensor"
-        )
+        yield from _told(partial(require_tensor, tensor, TENSORS, f"{where}.indexing"))
 
 
 def _formats(design: Design) -> Iterator[Problem]:
