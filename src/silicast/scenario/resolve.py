@@ -183,24 +183,6 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         raise _placed(_near_fields(_with_kind(error, spec)), field) from None
 
 
-USUAL_OUTPUT_LEN = 128
-"""Tokens that each request of a batch generates if nothing says it."""
-
-
-def usual_output_len(spec: str | dict[str, Any], folder: Path | None = None) -> int:
-    """Tokens that a batch generates if nothing says it: 1, the pass over the input, where the model
-    generates none.
-
-    >>> usual_output_len("Llama-3.1-8B"), usual_output_len("bert-base-uncased")
-    (128, 1)
-    """
-    try:
-        model = find_any_model(spec, folder or Path())
-    except SilicastError:  # said where the scenario is answered
-        return USUAL_OUTPUT_LEN
-    return USUAL_OUTPUT_LEN if model.causal else 1
-
-
 def _near_fields(error: SilicastError) -> SilicastError:
     """An unknown field of a model with the nearest of all that it could have."""
     from silicast.workload.model_file import HF_NAMES, ModelTable
