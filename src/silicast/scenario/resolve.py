@@ -146,9 +146,12 @@ def namesake_warnings(device: Device) -> list[str]:
 
 def board_idle_w(device: Device) -> float:
     """What the board draws without work; a user's limit does not change it."""
+    from silicast.kernels.energy import waiting_w
     from silicast.kernels.physics import load_physics
     from silicast.kernels.power import PHYSICS, idle_w
 
+    if device.structure is not None:
+        return waiting_w(device)
     return idle_w(device, load_physics(PHYSICS).constants(device.architecture)["idle_share"])
 
 
