@@ -35,13 +35,14 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
     """
     design = with_main_memory(checked(table, file), file)
     content, arch = design.content, design.architecture
-    hz = arch.clock_hz
+    hz, idle_w = arch.clock_hz, _idle_w(content, arch)
+    _check_limit(content, idle_w, file)
     unknowns = [NO_CAP] if content.system.power_w is None else []
     return Device(
         name=content.name, vendor="", architecture=UNBUILT, execution_model="loop_nest",
         compute=ComputeLevel("chip", 1, _pipes(content, arch)),
         memory=_memories(design, file), clocks=Clocks(hz, hz, hz),
-        power_cap_w=content.system.power_w, idle_power_w=_idle_w(content, arch),
+        power_cap_w=content.system.power_w, idle_power_w=idle_w,
         links={
             name: Link(
                 name, link.bandwidth_gb_per_s * PER_S_AND_GB, link.switched, link.multicast,
@@ -159,6 +160,17 @@ def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: s
 def _bandwidth(memory: Memory) -> float:
     """Bytes a cycle of one instance; 0 where no port limits it."""
     return sum(port.words_per_cycle for port in memory.hidden_ports) * memory.word_bits / 8.0
+
+
+def _check_limit(content: ArchitectureFile, idle_w: float | None, file: str) -> None:
+    limit_w = content.system.power_w
+    if limit_w is None or idle_w is None or limit_w > idle_w:
+        return
+    raise SilicastError(
+        f"expected more than the {idle_w:.4g} W that the chip takes without work, found "
+        f"{limit_w:g} W", field="system.power_w", file=file,
+        hint="raise it, or lower idle_w or the leak_pj_per_cycle of levels and compute",
+    )  # fmt: skip
 
 
 def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:

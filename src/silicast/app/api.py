@@ -215,8 +215,8 @@ def infer(
 
     Args:
         model, device, engine: as in a scenario.
-        batch, input_len: equal prompts, left out one of 1024 tokens; or ``input_lens``, one length
-            each.
+        batch, input_len: equal prompts, left out one of 1024 tokens, or of as many as the model is
+            made for; or ``input_lens``, one length each.
         output_len: tokens generated per sequence; left out, 128, or none of an encoder.
         tp, pp: parallel degrees, short for ``parallel = {tp, pp}``.
         dtype: format of the matrix products, short for ``precision.recipe``.
@@ -228,25 +228,22 @@ def infer(
     Raises:
         SilicastError: see :func:`predict`; or a field is given in both its forms and they differ.
     """
-    lengths: dict[str, Any] = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
-    if input_lens is None:
-        lengths = {
-            "batch": 1 if batch is None else batch,
-            "input_len": 1024 if input_len is None else input_len,
-        }
-    workload: dict[str, Any] = {k: v for k, v in lengths.items() if v is not None}
+    from silicast.scenario.usual_lengths import usual_lengths
+
+    tokens = usual_lengths(plain(model), plain(input_len), plain(output_len))
+    workload: dict[str, Any] = {"batch": 1 if batch is None else batch, **tokens}
+    if input_lens is not None:
+        lengths = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
+        stated = {name: value for name, value in lengths.items() if value is not None}
+        workload = {**stated, "output_len": tokens["output_len"]}
     short: dict[str, dict[str, tuple[str, Any]]] = {
         "parallel": {"tp": ("tp", tp), "pp": ("pp", pp)},
         "precision": {"recipe": ("dtype", dtype), "kv_cache": ("kv_dtype", kv_dtype)},
         "limits": {"power_w": ("power_w", power_w), "clock_mhz": ("clock_mhz", clock_mhz)},
     }
-    if output_len is None:
-        from silicast.scenario.resolve import usual_output_len
-
-        output_len = usual_output_len(plain(model))
     tree: dict[str, Any] = {
         "task": "inference", "model": model, "device": device,
-        "workload": {**workload, "output_len": output_len},
+        "workload": workload,
         **({} if engine is None else {"engine": engine}), **fields,
     }  # fmt: skip
     for table, forms in short.items():

@@ -126,7 +126,7 @@ def explain(
     model: str,
     device: str,
     batch: int = 1,
-    input_len: int = 1024,
+    input_len: int | None = None,
     output_len: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
@@ -185,7 +185,8 @@ class Table(Sequence[Row]):
     def __repr__(self) -> str:
         answered = sum(row.predicted is not None for row in self.rows)
         missed = next((row for row in self.rows if row.predicted is None), None)
-        why = "" if missed is None else f"; {missed.label}: {missed.reason}"
+        said = () if missed is None else (missed.label, missed.reason)
+        why = f"; {': '.join(filter(None, said))}" if said else ""
         return f"Table({len(self.rows)} rows, {answered} answered{why})"
 
     def to_dict(self) -> list[dict[str, Any]]:
@@ -245,7 +246,7 @@ def compare(
     model: str,
     device: Sequence[str] | str,
     batch: int = 1,
-    input_len: int = 1024,
+    input_len: int | None = None,
     output_len: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
@@ -308,8 +309,9 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     batch has the sizes of :func:`silicast.infer` where none are given.
 
     Args:
-        fields: fields of a scenario, of its workload or of ``parallel``; a list is swept over, a
-            field whose value is a list itself is a list of lists.
+        fields: fields of a scenario, of its workload or of ``parallel``; a list (a tuple, a
+            range, an array of numpy) is swept over, a field whose value is a list itself is a list
+            of lists.
 
     >>> import silicast
     >>> found = silicast.sweep(model="Llama-3.1-8B", device=["h100", "a100"], batch=[1, 8],
@@ -318,10 +320,7 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
     (4, {'device': 'h100', 'batch': 8})
     """
     usual = task == "inference" and not any(name in fields for name in _WHOLE_BATCHES)
-    if usual:
-        fields |= {name: size for name, size in _usual_sizes().items() if name not in fields}
-    from silicast.scenario.resolve import usual_output_len
-
+    fields = {name: plain(value) for name, value in fields.items()}
     swept = {name: value for name, value in fields.items() if isinstance(value, list)}
     fixed = {name: value for name, value in fields.items() if name not in swept}
     rows = []
@@ -329,8 +328,8 @@ def sweep(*, task: str = "inference", **fields: Any) -> Table:
         changes = dict(zip(swept, values, strict=True))
         label = ", ".join(f"{name} {value}" for name, value in changes.items())
         asked = {**fixed, **changes}
-        if usual and isinstance(model := plain(asked.get("model")), str | dict):
-            asked.setdefault("output_len", usual_output_len(model))
+        if usual:
+            asked = _with_usual_sizes(asked)
         try:
             rows.append(Row(label, changes, predict(scenario(task=task, **asked))))
         except SilicastError as error:
@@ -342,11 +341,11 @@ _WHOLE_BATCHES = ("workload", "input_lens")
 """Fields that say all sizes of a static batch."""
 
 
-def _usual_sizes() -> dict[str, int]:
-    from silicast.app.flags import BatchFlags
+def _with_usual_sizes(asked: Mapping[str, Any]) -> dict[str, Any]:
+    from silicast.scenario.usual_lengths import usual_lengths
 
-    usual = BatchFlags(model="")
-    return {"batch": usual.batch, "input_len": usual.input_len}
+    stated = (asked.get("input_len"), asked.get("output_len"))
+    return {"batch": 1, **asked, **usual_lengths(asked.get("model"), *stated)}
 
 
 def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
@@ -377,7 +376,7 @@ def _batch(
     model: str,
     device: str,
     batch: int,
-    input_len: int,
+    input_len: int | None,
     output_len: int | None,
     degrees: dict[str, int],
 ) -> dict[str, Any]:

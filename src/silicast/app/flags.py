@@ -32,7 +32,7 @@ class BatchFlags:
     Attributes:
         model: catalog name, or path to a Hugging Face config.json.
         batch: requests of the batch, all prefilled at once.
-        input_len: prompt tokens of each request.
+        input_len: prompt tokens of each request; left out, 1024, or what the model is made for.
         output_len: tokens generated for each request; left out, 128, or none of an encoder.
         engine: catalog name; left out, the default engine.
         dtype: format of the matrix products (bf16, fp8, int4_wo, ...); left out, the checkpoint's.
@@ -42,7 +42,7 @@ class BatchFlags:
 
     model: str
     batch: int = 1
-    input_len: int = 1024
+    input_len: int | None = None
     output_len: int | None = None
     engine: str | None = None
     dtype: str | None = None
@@ -79,16 +79,12 @@ def inference_scenario(asked: BatchFlags, parallel: dict[str, int], device: str)
     """The scenario that a static batch's flags stand for; what was left out stays left out, but for
     its lengths.
     """
-    output_len = asked.output_len
-    if output_len is None:
-        from silicast.scenario.resolve import usual_output_len
+    from silicast.scenario.usual_lengths import usual_lengths
 
-        output_len = usual_output_len(str(asked.model))
+    lengths = usual_lengths(str(asked.model), asked.input_len, asked.output_len)
     scenario: dict[str, Any] = {
         "format": 1, "task": "inference", "model": asked.model, "device": device,
-        "workload": {
-            "batch": asked.batch, "input_len": asked.input_len, "output_len": output_len,
-        },
+        "workload": {"batch": asked.batch, **lengths},
     }  # fmt: skip
     if parallel:
         scenario["parallel"] = parallel

@@ -13,9 +13,6 @@ from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
 
-INPUT_LEN, OUTPUT_LEN = 1024, 128
-"""Tokens where a user states none and gives no trace."""
-
 
 @final
 @Parameter(name="*")
@@ -30,8 +27,8 @@ class ServeFlags:
         concurrency: clients that each send a request as soon as the last one is answered.
         trace: a file of requests with their times and lengths: .csv, .jsonl or .parquet.
         skip_bad_rows: leave out rows of the trace that are no requests, and say how many.
-        input_len: prompt tokens of a request; 1024 if nothing says it.
-        output_len: tokens generated for a request; 128 if nothing says it.
+        input_len: prompt tokens of a request; left out, 1024, or what the model is made for.
+        output_len: tokens generated for a request; left out, 128, or none of an encoder.
         requests: how many; left out, 10 for each client, or 1000.
         range_ratio: lengths are drawn evenly from this share of them up to the whole; left out, all
             are equal.
@@ -82,14 +79,11 @@ def serving_scenario(
             trace that is not there.
     """
     workload: dict[str, Any] = {"arrival": _arrival(asked, sweep)}
-    lengths = {
-        "input_len": (asked.input_len, INPUT_LEN),
-        "output_len": (asked.output_len, OUTPUT_LEN),
-    }
-    for name, (given, usual) in lengths.items():
-        if given is not None or asked.trace is None:
-            workload[name] = usual if given is None else given
-    for name in ("requests", "range_ratio"):
+    if asked.trace is None:
+        from silicast.scenario.usual_lengths import usual_lengths
+
+        workload |= usual_lengths(str(asked.model), asked.input_len, asked.output_len)
+    for name in ("input_len", "output_len", "requests", "range_ratio"):
         if getattr(asked, name) is not None:
             workload[name] = getattr(asked, name)
     if asked.slo is not None:

@@ -72,22 +72,33 @@ def work_energy(
     most = max(limit_w(machine), watts)
     static = min(idle / watts, 1.0)
     spread = math.exp(Z90 * model_log_sd(device, static))
-    # relative distances of either end: of power at the time that was predicted, and of the time
-    below, above = 1.0 - max(1.0 / spread, static), min(spread, most / watts) - 1.0
-    shorter, longer = 1.0 - time_s.p05 / seconds, time_s.p95 / seconds - 1.0
+    # factors of either end: of power at the time that was predicted, and of the time
+    below, above = min(spread, 1.0 / static if static else math.inf), min(spread, most / watts)
+    shorter, longer = time_s.p05 / seconds, time_s.p95 / seconds
     joules, low, high = watts * seconds, idle * time_s.p05, most * time_s.p95
+    # actions that take more than was counted, under a limit, take longer, and not less
+    more = above if device.structure is None else spread
+    dynamic = 1.0 - static
     energy_j = Quantity(
         joules,
-        min(max(joules * (1.0 - math.hypot(below, static * shorter)), low), joules),
-        max(min(joules * (1.0 + math.hypot(above, static * longer)), high), joules),
+        min(max(joules / _joint(below, 1.0 / (static * shorter + dynamic)), low), joules),
+        max(min(joules * _joint(more, static * longer + dynamic), high), joules),
     )
-    dynamic = 1.0 - static
     mean_w = Quantity(
         watts,
-        max(watts * (1.0 - math.hypot(below, dynamic * longer)), min(idle, watts)),
-        min(watts * (1.0 + math.hypot(above, dynamic * shorter)), most),
+        max(watts / _joint(below, 1.0 / (static + dynamic / longer)), min(idle, watts)),
+        min(watts * _joint(above, static + dynamic / shorter), most),
     )
     return WorkEnergy(energy_j.times(devices), mean_w)
+
+
+def _joint(one: float, other: float) -> float:
+    """Two factors of at least 1 that are independent of each other, as one.
+
+    >>> _joint(1.0, 2.0), _joint(1.0, 1.0)
+    (2.0, 1.0)
+    """
+    return math.exp(math.hypot(math.log(one), math.log(other)))
 
 
 def with_model_error(value: float, log_sd: float, least: float, most: float) -> Quantity:

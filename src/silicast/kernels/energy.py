@@ -148,16 +148,13 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
 
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
     """Energy that the model counted action by action, of a device whose file says what each takes,
-    with what it draws for as long as the kernel is expected to take; not above what its power limit
-    leaves.
+    with what it draws for as long as the kernel is expected to take. Its power limit has made the
+    time longer, not the energy less (:func:`~.power.held_s`).
     """
-    joules = joules + waiting_w(device) * (times.estimate_s - times.analysis.time_s)
+    estimate = joules + waiting_w(device) * (times.estimate_s - times.analysis.time_s)
     spread = math.exp(Z90 * times.analysis.energy_log_sd)
-    limit = math.inf if device.power_cap_w is None else device.power_cap_w
-    estimate = xp.minimum(joules, limit * times.estimate_s)
-    high = xp.maximum(xp.minimum(estimate * spread, limit * times.p95_s), estimate)
     return KernelEnergy(
-        estimate, estimate / spread, high, estimate / times.estimate_s, measured=True
+        estimate, estimate / spread, estimate * spread, estimate / times.estimate_s, measured=True
     )
 
 

@@ -20,6 +20,7 @@ from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics import load_physics
 
 PHYSICS = "knowledge"
+HELD = "the power limit, {:g} W, slows kernels whose actions draw more; their energy stays"
 
 
 @final
@@ -141,6 +142,8 @@ def stand_ins(device: Device) -> tuple[str, ...]:
     found: list[str] = []
     if device.structure is not None:
         found += [not_measured(device), *device.structure.remarks]
+        if device.power_cap_w is not None and device.structure.states_energy:
+            found.append(HELD.format(device.power_cap_w))
     if named:
         found.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
     if unknown_cap(device):

@@ -85,6 +85,22 @@ class Draw:
     memory_w: F64
 
 
+def held_s(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> F64:
+    """What kernels take under a power limit where each action's energy is known and stays: the
+    clock falls and the voltage does not, until their joules come at the rate that the limit leaves.
+
+    Args:
+        seconds: without the limit, shape (n,).
+        actions_j: of the actions alone; ``idle_w``: drawn beside them.
+        limit_w: above ``idle_w``; infinite where nothing limits it.
+
+    >>> held_s(np.array([1.0, 1.0]), np.array([5.0, 30.0]), 10.0, 20.0).tolist()
+    [1.0, 3.0]
+    """
+    found: F64 = xp.maximum(seconds, actions_j / (limit_w - idle_w))
+    return found
+
+
 def limits(device: Device) -> bool:
     """Whether a power limit may slow the device in its state."""
     return (

@@ -20,6 +20,7 @@ from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
+from silicast.kernels.power import held_s
 from silicast.workload.libraries import library
 from silicast.workload.op import Variant
 
@@ -80,7 +81,7 @@ class Energies:
         operation_j, simple_j, special_j: of an operation of the matrix units, of the vector units,
             and of a transcendental.
         main_byte_j, chip_byte_j: of a byte of main and of on-chip memory.
-        static_w: drawn all the time.
+        static_w: drawn all the time; ``limit_w``: at most, infinite where nothing limits it.
         log_sd: error of their sum.
     """
 
@@ -90,6 +91,7 @@ class Energies:
     main_byte_j: float
     chip_byte_j: float
     static_w: float
+    limit_w: float
     log_sd: float
 
 
@@ -230,6 +232,11 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     launch_s = rates.launch_s + (rates.stream_launch_s if variant.launch == "stream" else 0.0)
     serial_s = work.serial_s + packed_s + fork_s
     time_s = launch_s + serial_s + fresh_s + busy_s
+    own, energy_j = rates.energies, None
+    if own is not None:
+        actions_j = _actions_j(work, dram_bytes, own)
+        time_s = held_s(time_s, actions_j, own.static_w, own.limit_w)
+        energy_j = actions_j + time_s * own.static_w
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = xp.full_like(total, 0.0)
     for seconds in resource_s.values():
@@ -256,18 +263,16 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
             "resident": stays,
         },
         independent_log_sd=xp.full_like(total, rates.independent_log_sd),
-        energy_j=_joules(work, dram_bytes, time_s, rates.energies),
-        energy_log_sd=0.0 if rates.energies is None else rates.energies.log_sd,
+        energy_j=energy_j,
+        energy_log_sd=0.0 if own is None else own.log_sd,
     )
 
 
-def _joules(work: Work, dram_bytes: F64, time_s: F64, own: Energies | None) -> F64 | None:
+def _actions_j(work: Work, dram_bytes: F64, own: Energies) -> F64:
     """Energy of the actions that were counted."""
-    if own is None:
-        return None
     found: F64 = work.matrix_ops * own.operation_j + work.vector_ops * own.simple_j
     found = found + work.special_ops * own.special_j + dram_bytes * own.main_byte_j
-    return found + work.moved_bytes * own.chip_byte_j + time_s * own.static_w
+    return found + work.moved_bytes * own.chip_byte_j
 
 
 def _awake(work: Work, total: F64, rates: Rates) -> F64:

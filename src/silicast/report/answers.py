@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -148,12 +148,21 @@ def metrics_table(answer: Answer) -> RenderableType:
         shown = Shown(name, quantity)
         bound = answer["bound"].get(name)
         limit = Shown(name, {"estimate": bound, "p05": bound, "p95": bound}).value if bound else ""
-        rows.append([label(name), shown.value, shown.interval, limit])
+        rows.append([label(name, answer["metrics"]), shown.value, shown.interval, limit])
     return listing(columns, rows)
 
 
-def label(metric: str) -> str:
-    """A metric's name for people."""
+def label(metric: str, beside: Collection[str]) -> str:
+    """A metric's name for people.
+
+    Args:
+        beside: all metrics of the answer: where none counts tokens, none is the first.
+
+    >>> label("prefill_ms", ["output_tokens_per_s"]), label("prefill_ms", ["sequences_per_s"])
+    ('prefill (first token)', 'prefill')
+    """
+    if metric == "prefill_ms" and not {"output_tokens_per_s", "decode_step_ms"} & set(beside):
+        return "prefill"
     return LABELS.get(metric) or split_metric(metric)[0]
 
 

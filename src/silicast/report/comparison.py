@@ -132,12 +132,14 @@ def table_rows(candidates: Sequence[Candidate], word: str) -> tuple[list[str], l
     shown = [c for c in had if c.word not in ON_REQUEST or c.word == word]
     chosen = next(column for column in shown if column.word == word)
     headings = [column.heading.format(currency) for column in shown]
+    if not any(column.metrics == (PER_GPU,) for column in had):  # no token, none that is the first
+        headings = ["prefill" if each == "TTFT" else each for each in headings]
     interval = "90 %"
     headings[shown.index(chosen)] += " *"
     rows = []
     for one in candidates:
         cells = [_cell(one, column) for column in shown]
-        rows.append([one.label, *cells, _interval(one, chosen)])
+        rows.append([one.label, *cells, _interval(one, chosen) or _other_interval(one)])
     return ["", *headings, interval], rows
 
 
@@ -175,6 +177,15 @@ def _interval(one: Candidate, column: Column) -> str:
     shown = Shown(name, {n: getattr(belief, n) for n in ("estimate", "p05", "p95")})
     unit = f" {shown.unit}" if name.endswith("_ms") else ""
     return f"{shown.interval}{unit}"
+
+
+def _other_interval(one: Candidate) -> str:
+    """Where it has not what candidates are sorted by: of the first it has of what they could be,
+    named.
+    """
+    could = (column for word in BY_DEFAULT for column in COLUMNS if column.word == word)
+    found = ((column.heading, _interval(one, column)) for column in could)
+    return next((f"{heading} {interval}" for heading, interval in found if interval), "")
 
 
 def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:

@@ -164,9 +164,8 @@ def _verdict(answer: Answer) -> str:
     words = []
     for name in chosen[:4]:
         shown = Shown(name, metrics[name])
-        words.append(
-            f"<b>{escape(label(name))}</b> {escape(shown.value)} ({escape(shown.interval)})"
-        )
+        named = escape(label(name, metrics))
+        words.append(f"<b>{named}</b> {escape(shown.value)} ({escape(shown.interval)})")
     return f'<p class="verdict">{"; ".join(words)}</p>' if words else ""
 
 
@@ -205,7 +204,13 @@ def _metrics(answer: Answer) -> str:
             quantity["estimate"], quantity["p05"], quantity["p95"], quantity["p95"] * 1.05
         )
         rows.append(
-            [escape(label(name)), escape(shown.value), escape(shown.interval), drawn, escape(limit)]
+            [
+                escape(label(name, answer["metrics"])),
+                escape(shown.value),
+                escape(shown.interval),
+                drawn,
+                escape(limit),
+            ]
         )
     return _cells(["", "estimate", "90 % interval", "from zero", "bound"], rows)
 
@@ -286,7 +291,7 @@ def _uncertainty(why: Mapping[str, Any]) -> list[str]:
     if not factors:
         return []
     rows = [[escape(words_of(each["name"])), percent(each["share"])] for each in factors]
-    return [_cells([f"what the interval of {label(name)} is made of", "share"], rows)]
+    return [_cells([f"what the interval of {label(name, known)} is made of", "share"], rows)]
 
 
 def _sources(why: Mapping[str, Any]) -> list[str]:

@@ -103,7 +103,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     else:
         if raw.kernel is not None:
             raise SilicastError(f"task {raw.task} has no kernel", field="kernel")
-        scenario = Scenario(raw, _workload(raw), None, pools, links, folder)
+        scenario = Scenario(raw, _workload(raw, pools, folder), None, pools, links, folder)
     check_workload(raw, scenario.workload, pools)
     return scenario
 
@@ -148,10 +148,13 @@ def _kernel(raw: RawScenario) -> KernelCase:
     return kernel_case(inner, "workload.kernel")
 
 
-def _workload(raw: RawScenario) -> Workload:
+def _workload(raw: RawScenario, pools: dict[str, PoolTable], folder: Path) -> Workload:
     if raw.workload is None:
         raise SilicastError("is missing", field="workload", hint=f"task {raw.task} needs one")
-    found: Any = convert(raw.workload, BY_TASK[raw.task], "workload")
+    from silicast.scenario.usual_lengths import with_output_len  # which asks for models
+
+    stated = with_output_len(raw.workload, raw, pools, folder)
+    found: Any = convert(stated, BY_TASK[raw.task], "workload")
     workload: Workload = found
     return workload
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.deployment import Deployment
+from silicast.composition.energy import is_modelled
 from silicast.composition.engine import Engine, engines_of
 from silicast.composition.expert_copies import with_copies
 from silicast.composition.machine import Machine
@@ -13,7 +14,6 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
-from silicast.kernels import power
 from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.chosen_engine import chosen_engine, options_elsewhere
 from silicast.scenario.decode import Scenario, of_pool
@@ -138,7 +138,7 @@ def machine_of(
         evidence=evidence,
     )
     said += options_elsewhere(scenario, engine, device)
-    if raw.limits.power_w is not None and not power.limits(machine.limited_device):
+    if raw.limits.power_w is not None and not is_modelled(machine):
         said.append(POWER_NOT_MODELLED)
     return machine, [*namesake_warnings(device), *limit_warnings(scenario), *said, *measured]
 

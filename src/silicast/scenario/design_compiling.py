@@ -17,6 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
+from silicast.scenario.usual_lengths import usual_lengths
 
 PROGRAMS = frozenset({".json", ".onnx", ".pt2"})
 """Endings of files of programs; a model's own config.json is given by its folder."""
@@ -24,15 +25,16 @@ _TIMES = itertools.count()
 
 
 def compile_design(
-    name: str, model: str, output: Path, *, batches: Sequence[int], input_len: int,
-    output_len: int, dtype: str | None = None, tp: int = 1, effort: int = EFFORT,
-    said: Callable[[Wanted], None] | None = None,
+    name: str, model: str, output: Path, *, batches: Sequence[int],
+    input_len: int | None = None, output_len: int | None = None, dtype: str | None = None,
+    tp: int = 1, effort: int = EFFORT, said: Callable[[Wanted], None] | None = None,
 ) -> int:  # fmt: skip
     """Writes the design with mappings for all that static batches of a model ask for.
 
     Args:
         model: as in a scenario; an op-graph file or a model of a package is passed forward once.
         batches: sequences of each static batch.
+        input_len, output_len: of each sequence; None = the usual ones of the model.
         dtype: format of products, None = the checkpoint's.
 
     Returns:
@@ -64,12 +66,12 @@ def compile_design(
 
 
 def _of_model(
-    tree: dict[str, Any], model: str, batch: int, input_len: int, output_len: int
+    tree: dict[str, Any], model: str, batch: int, input_len: int | None, output_len: int | None
 ) -> dict[str, Any]:
     """A scenario of a program, or of a language model with its prompts."""
     if Path(model).suffix in PROGRAMS or ":" in model:
         program = str(Path(model).absolute()) if Path(model).is_file() else model
         rest = {name: value for name, value in tree.items() if name not in ("model", "parallel")}
         return {**rest, "task": "graph", "workload": {"graph": program}}
-    lengths = {"batch": batch, "input_len": input_len, "output_len": output_len}
-    return {**tree, "task": "inference", "workload": lengths}
+    lengths = usual_lengths(model, input_len, output_len)
+    return {**tree, "task": "inference", "workload": {"batch": batch, **lengths}}

@@ -146,9 +146,12 @@ def namesake_warnings(device: Device) -> list[str]:
 
 def board_idle_w(device: Device) -> float:
     """What the board draws without work; a user's limit does not change it."""
+    from silicast.kernels.energy import waiting_w
     from silicast.kernels.physics import load_physics
     from silicast.kernels.power import PHYSICS, idle_w
 
+    if device.structure is not None:
+        return waiting_w(device)
     return idle_w(device, load_physics(PHYSICS).constants(device.architecture)["idle_share"])
 
 
@@ -181,24 +184,6 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
         raise _placed(_near_fields(_with_kind(error, spec)), field) from None
-
-
-USUAL_OUTPUT_LEN = 128
-"""Tokens that each request of a batch generates if nothing says it."""
-
-
-def usual_output_len(spec: str | dict[str, Any], folder: Path | None = None) -> int:
-    """Tokens that a batch generates if nothing says it: 1, the pass over the input, where the model
-    generates none.
-
-    >>> usual_output_len("Llama-3.1-8B"), usual_output_len("bert-base-uncased")
-    (128, 1)
-    """
-    try:
-        model = find_any_model(spec, folder or Path())
-    except SilicastError:  # said where the scenario is answered
-        return USUAL_OUTPUT_LEN
-    return USUAL_OUTPUT_LEN if model.causal else 1
 
 
 def _near_fields(error: SilicastError) -> SilicastError:

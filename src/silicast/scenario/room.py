@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from silicast.composition.batch_room import largest_batch, largest_padded_batch, longest_prompt
 from silicast.composition.deployment import Deployment
 from silicast.core.errors import SilicastError
+from silicast.scenario.limits import MAX_STATIC_BATCH
 from silicast.serving.room import Room, room_of
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ def batch_room(
     output_len: int,
     framework: Framework | None = None,
 ) -> dict[str, Any]:
-    """The largest batch, how many sequences a server keeps at once and the longest context, for
-    sequences as long as the longest; without a server where the engine is none and for models that
-    generate nothing. Empty where not even the weights fit.
+    """The largest batch of those that are answered, how many sequences a server keeps at once and
+    the longest context, for sequences as long as the longest; without a server where the engine is
+    none and for models that generate nothing. Empty where not even the weights fit.
     """
     prompt = max(input_lens)
     if framework is not None or not deployment.model.causal or deployment.engine.serving is None:
@@ -30,6 +31,7 @@ def batch_room(
             batch = largest_batch(deployment, prompt, output_len)
         else:
             batch = largest_padded_batch(deployment, prompt, output_len, framework)
+        batch = min(batch, MAX_STATIC_BATCH)
         tokens = longest_prompt(deployment, output_len, framework)
         generated = output_len - 1 if deployment.model.encoder is None else 0
         return {"batch": batch, "context_tokens": tokens + generated} if batch else {}
@@ -37,7 +39,8 @@ def batch_room(
         room = room_of(deployment, prompt, output_len)
     except SilicastError:
         return {}
-    return {"batch": largest_batch(deployment, prompt, output_len), **served_room(room)}
+    batch = min(largest_batch(deployment, prompt, output_len), MAX_STATIC_BATCH)
+    return {"batch": batch, **served_room(room)}
 
 
 def served_room(room: Room) -> dict[str, Any]:

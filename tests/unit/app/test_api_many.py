@@ -8,10 +8,11 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import silicast
-from silicast.app.flags import BatchFlags, Degrees
+from silicast.app.flags import BatchFlags, Degrees, inference_scenario
 from silicast.app.serve_flags import ServeFlags
 from silicast.app.train_flags import TrainDegrees, TrainFlags
 from silicast.core.errors import SilicastError
@@ -44,11 +45,19 @@ def test_defaults_are_those_of_the_command(function: Any, tables: tuple[Any, ...
 def test_a_batch_without_sizes_is_that_of_the_command() -> None:
     flags = BatchFlags(model="Llama-3.1-8B")
     found = silicast.infer(model="Llama-3.1-8B", device="h100")
-    stated = silicast.infer(
-        model="Llama-3.1-8B", device="h100", batch=flags.batch, input_len=flags.input_len,
-        output_len=flags.output_len,
-    )  # fmt: skip
-    assert found.predicted == stated.predicted
+    assert found.predicted == silicast.predict(inference_scenario(flags, {}, "h100"))
+
+
+@pytest.mark.parametrize("batches", [np.arange(1, 3), (1, 2), range(1, 3), [1, 2]])
+def test_whatever_holds_several_values_is_swept(batches: Any) -> None:
+    found = silicast.sweep(device="h100", batch=batches, **SMALL)
+    assert [row.fields for row in found] == [{"batch": 1}, {"batch": 2}]
+    assert all(row.predicted for row in found)
+
+
+def test_a_lone_row_without_an_answer_says_why_without_a_label() -> None:
+    shown = repr(silicast.sweep(device="h100", batch=0, **SMALL))
+    assert "0 answered; workload.batch: " in shown
 
 
 def test_all_names_are_offered() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ def test_the_cheapest_is_first_where_prices_are_known(found: list[Candidate]) ->
     assert shown.index("\nh200") < shown.index("\nh100") < shown.index("\nl4")
     assert "h1000: unknown device" in shown
     assert "no price, no cost: l4" in shown
+    (row,) = (line for line in shown.splitlines() if line.startswith("l4"))
+    assert re.search(r"batch [\d,.]+ – [\d,.]+ (m?s|µs)$", row.strip())  # of its time, named
     assert "USD/M" in shown
 
 

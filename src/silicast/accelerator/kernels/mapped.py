@@ -20,9 +20,11 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
+from silicast.kernels.energy import most_w, waiting_w
 from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
+from silicast.kernels.power import held_s
 from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Variant
 
@@ -264,7 +266,11 @@ def analysed(
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
     bound = xp.maximum(tensor, resource_s["dram"])
     time = launch_s + busy
-    idle_j = time * (device.idle_power_w or 0.0)
+    energy_j = None
+    if not chip.missing_energy:
+        actions_j = load.joules + vector_joules
+        time = held_s(time, actions_j, waiting_w(device), most_w(device))
+        energy_j = actions_j + time * waiting_w(device)
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,
@@ -279,8 +285,7 @@ def analysed(
             "vector_share": vector / time,
         },
         independent_log_sd=none + c["independent_log_sd"],
-        energy_j=None if chip.missing_energy else load.joules + vector_joules + idle_j,
-        energy_log_sd=chip.energy_log_sd,
+        energy_j=energy_j, energy_log_sd=chip.energy_log_sd,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from silicast.accelerator.device import main_bytes_per_s
 from silicast.accelerator.kernels.mapped import PICO
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
+from silicast.kernels.energy import most_w, waiting_w
 from silicast.kernels.fallback_kernels import adapter
 from silicast.kernels.implementation import register_adapter
 from silicast.kernels.physics import load_physics
@@ -56,7 +57,8 @@ def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
     product = unit if own is None or own.energy_pj is None else own.energy_pj
     return Energies(
         operation_j=0.5 * product * PICO, simple_j=simple * PICO, special_j=special * PICO,
-        main_byte_j=byte, chip_byte_j=near, static_w=device.idle_power_w or 0.0, log_sd=log_sd,
+        main_byte_j=byte, chip_byte_j=near, static_w=waiting_w(device), limit_w=most_w(device),
+        log_sd=log_sd,
     )  # fmt: skip
 
 

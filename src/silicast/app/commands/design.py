@@ -140,7 +140,7 @@ def explain(
 @design.command(name="compile")
 def compile_(
     chip: str, /, *, model: str, output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    batch: Batches = None, input_len: int = 1024, output_len: int = 128,
+    batch: Batches = None, input_len: int | None = None, output_len: int | None = None,
     dtype: str | None = None, tp: int = 1, effort: Effort = 200_000,
 ) -> int:  # fmt: skip
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
@@ -151,8 +151,8 @@ def compile_(
         model: as of `silicast infer`, or an op-graph file.
         output: file to write.
         batch: sequences of a static batch, several times for several; left out, 1, 8 and 64.
-        input_len: tokens of each prompt.
-        output_len: tokens generated.
+        input_len: tokens of each prompt; left out, 1024, or what the model is made for.
+        output_len: tokens generated; left out, 128, or none of an encoder.
         dtype: format of the matrix products; left out, the checkpoint's.
         tp: tensor-parallel degree.
         effort: partial mappings to try for each size.

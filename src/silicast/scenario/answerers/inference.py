@@ -25,6 +25,7 @@ from silicast.scenario.deployments import deployment_of, description, framework_
 from silicast.scenario.measured import calibrated_by
 from silicast.scenario.room import batch_room
 from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.usual_lengths import generated
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.workload.model import ModelConfig
 
@@ -187,10 +188,12 @@ def batch_deployment(scenario: Scenario) -> tuple[Deployment, Framework | None, 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
     """A warning where the longest sequence exceeds what the model was made for."""
-    if not 0 < model.max_positions < prompt + output:
+    out = generated(model, output)
+    if not 0 < model.max_positions < prompt + out:
         return []
-    longest = f"{model.name} is made for at most {model.max_positions} together"
-    return [f"{prompt} tokens in and {output} out: {longest}"]
+    longest = f"{model.name} is made for at most {model.max_positions}{' together' * bool(out)}"
+    said = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
+    return [f"{said}: {longest}"]
 
 
 def _answer(
@@ -239,7 +242,9 @@ def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
     if found.decode_step is not None:
         tree["decode_step"] = why_tree(found.decode_step.part)
     tree["uncertainty"] = uncertainty_of(_predictions(found))
-    tree["clock_mhz"] = {"prefill": found.clock_hz[0] / 1e6, "decode": found.clock_hz[1] / 1e6}
+    tree["clock_mhz"] = {"prefill": found.clock_hz[0] / 1e6}
+    if found.decode_step is not None:
+        tree["clock_mhz"]["decode"] = found.clock_hz[1] / 1e6
     memory = found.memory
     tree["memory_gb"] = {
         name: getattr(memory, name) / 1e9

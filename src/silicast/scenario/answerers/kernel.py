@@ -16,7 +16,7 @@ from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels import power
 from silicast.kernels.chain_model import MEMORY_RANGE, ChainedKernel
-from silicast.kernels.energy import UNMEASURED
+from silicast.kernels.energy import UNMEASURED, states_energy
 from silicast.kernels.formats import unmeasured_cache
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.knowledge import not_measured
@@ -218,7 +218,7 @@ def _prepare(scenario: Scenario) -> _Prepared:
     if raw.limits.power_w is not None:
         if power.limits(device):
             limit_w = raw.limits.power_w
-        else:
+        elif not states_energy(device):
             warnings.append(POWER_NOT_MODELLED)
     return _Prepared(
         op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,

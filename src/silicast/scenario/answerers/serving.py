@@ -157,7 +157,7 @@ def _of_passes(served: Served) -> list[str]:
 def _too_long(served: Served) -> list[str]:
     """A warning where requests exceed what the model was made for; they are served all the same."""
     model, requests = served.deployment.model, served.requests
-    tokens = requests.input_tokens + requests.output_tokens
+    tokens = requests.input_tokens + (requests.output_tokens if model.causal else 0)
     longer = int((tokens > model.max_positions).sum()) if model.max_positions else 0
     if not longer:
         return []

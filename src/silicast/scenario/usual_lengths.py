@@ -1,0 +1,91 @@
+"""Tokens in and out where nobody states them: of commands, of Python and of scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.resolve import find_any_model
+
+if TYPE_CHECKING:
+    from silicast.scenario.schema import PoolTable, RawScenario
+    from silicast.workload.model import ModelConfig
+
+USUAL_INPUT_LEN, USUAL_OUTPUT_LEN = 1024, 128
+"""Tokens of a request, where the model is made for as many and generates any."""
+_BATCHES: dict[str, tuple[str, ...]] = {
+    "inference": ("",), "serving": ("",), "capacity": ("traffic",),
+    "plan": ("inference", "serving"),
+}  # fmt: skip
+"""Task -> where in its workload requests stand; "" = the workload itself."""
+
+
+def usual_lengths(
+    spec: object, input_len: int | None = None, output_len: int | None = None,
+    folder: Path | None = None,
+) -> dict[str, int]:  # fmt: skip
+    """``input_len`` and ``output_len`` of a request of a model; what is stated stays.
+
+    Out: 128, or 1, the pass over the input, of a model that generates none. In: 1024, or what is
+    left of the tokens that the model was made for.
+
+    Args:
+        spec: the model as in a scenario; one that cannot be found is refused where it is answered.
+
+    >>> usual_lengths("Llama-3.1-8B"), usual_lengths("bert-base-uncased")
+    ({'input_len': 1024, 'output_len': 128}, {'input_len': 512, 'output_len': 1})
+    >>> usual_lengths("gpt2"), usual_lengths("gpt2", 2000)
+    ({'input_len': 896, 'output_len': 128}, {'input_len': 2000, 'output_len': 128})
+    """
+    model = None if None not in (input_len, output_len) else _found(spec, folder)
+    if output_len is None:
+        output_len = 1 if model is not None and not model.causal else USUAL_OUTPUT_LEN
+    if input_len is None:
+        input_len = USUAL_INPUT_LEN
+        if model is not None and model.max_positions and isinstance(output_len, int):
+            left = model.max_positions - generated(model, output_len)
+            input_len = max(min(input_len, left), 1)
+    return {"input_len": input_len, "output_len": output_len}
+
+
+def generated(model: ModelConfig, output_len: int) -> int:
+    """Tokens of ``output_len`` that stand behind the prompt: none of an encoder, whose 1 is the
+    pass over its input.
+    """
+    return output_len if model.causal else 0
+
+
+def with_output_len(
+    workload: dict[str, Any], raw: RawScenario, pools: Mapping[str, PoolTable], folder: Path
+) -> dict[str, Any]:
+    """A workload in which requests of a model that generates no tokens say so; other models' must
+    say how many.
+    """
+    for place in _BATCHES.get(raw.task, ()):
+        batch = workload.get(place) if place else workload
+        if not isinstance(batch, dict) or "output_len" in batch or _traced(batch):
+            continue
+        spec = next((pool.model for pool in pools.values() if pool.model is not None), raw.model)
+        model = _found(spec, folder)
+        if model is not None and not model.causal:
+            filled = {**batch, "output_len": 1}
+            workload = {**workload, place: filled} if place else filled
+    return workload
+
+
+def _traced(batch: Mapping[str, Any]) -> bool:
+    """Whether a trace says the lengths."""
+    arrival = batch.get("arrival")
+    return isinstance(arrival, dict) and ("path" in arrival or "rows" in arrival)
+
+
+def _found(spec: object, folder: Path | None) -> ModelConfig | None:
+    """The model, if there is one."""
+    if not isinstance(spec, str | dict):
+        return None
+    try:
+        return find_any_model(spec, folder or Path())
+    except SilicastError:  # said where the scenario is answered
+        return None
