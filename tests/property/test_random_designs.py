@@ -57,7 +57,8 @@ def random_memory(rng: np.random.Generator, place: int) -> dict[str, Any]:
         "energy_pj": {"read": energy, "fill": energy, "update": energy},
     }  # fmt: skip
     if rng.random() < 0.5 or not place:
-        port: dict[str, Any] = {"words_per_cycle": float(rng.choice([0.25, 1.0, 8.0, 64.0]))}
+        least = 1.0 / memory["block_words"]  # as wide as a word in the cycles of a block
+        port: dict[str, Any] = {"words_per_cycle": float(rng.choice([least, 1.0, 8.0, 64.0]))}
         if rng.random() < 0.3 and place:
             port["actions"] = ["read"]
         memory["port"] = [port]
@@ -101,7 +102,8 @@ def spoil(table: dict[str, Any], rng: np.random.Generator) -> None:
     else:
         changes += [
             (level, "capacity_words", 0), (level, "word_bits", 0),
-            (level, "port", [{"words_per_cycle": 0.0}]), (level, "keeps", ["Nothing"]),
+            (level, "port", [{"words_per_cycle": 0.0}]),
+            (level, "port", [{"words_per_cycle": 0.1}]), (level, "keeps", ["Nothing"]),
             (level, "energy_pj", {"read": -1.0}), (level, "energy_pj", {}),
         ]  # fmt: skip
     where, field, value = changes[int(rng.integers(len(changes)))]

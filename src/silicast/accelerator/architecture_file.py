@@ -6,6 +6,7 @@ fan-out, outermost first; energies are of one access of ``block_words`` words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, final
@@ -29,7 +30,7 @@ from silicast.accelerator.formats import WHOLE_FORMATS, TensorFormat, format_nam
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.hardware.device_file import LinkTable
+from silicast.hardware.device_file import LinkTable, refusal
 
 DESIGNS = "designs"
 """Folder of the catalog that holds ready-made architecture files."""
@@ -256,18 +257,17 @@ def read_design(path: Path) -> Design:
 
 
 def checked(table: Mapping[str, Any], file: str = "") -> Design:
-    """:func:`build`, and nothing of it is wrong.
+    """:func:`build`, and nothing of it is wrong: the one check of all commands.
 
     Raises:
         SilicastError: it is no architecture; the field is named.
     """
     design = build(table, file)
     from silicast.accelerator.check import check_architecture
+    from silicast.accelerator.content_check import check_content
 
-    for problem in check_architecture(design.architecture):
-        raise SilicastError(
-            f"expected {problem.expected}, found {problem.found}", field=problem.field, file=file
-        )
+    for problem in (*check_architecture(design.architecture), *check_content(design)):
+        raise problem.error(file)
     return design
 
 
@@ -279,12 +279,9 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     """
     try:
         content = msgspec.convert(table, ArchitectureFile)
-    except msgspec.ValidationError as error:
-        said, _, where = str(error).partition(" - at `$")
-        raise SilicastError(
-            said, field=where.strip("`.") or "file", file=file,
-            hint="see docs/how-to/design-an-accelerator.md",
-        ) from None  # fmt: skip
+    except (msgspec.ValidationError, RecursionError) as error:
+        refused = refusal(error, table, ArchitectureFile, "docs/how-to/design-an-accelerator.md")
+        raise refused.located(_by_name(refused.field, table) or "file", file) from None
     architecture = Architecture(
         name=content.name,
         nodes=_nodes(content, file),
@@ -305,6 +302,21 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         axis = rule.axis if rule.axis is not None else (0 if rule.level in fans else -1)
         rules[rule.level, axis] = SlotRule(rule.fixed, rule.most, rule.innermost, rule.indexing)
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
+
+
+def _by_name(field: str, table: Mapping[str, Any]) -> str:
+    """A path whose level is called by its name instead of its number.
+
+    >>> _by_name("level[1].capcity_kib", {"level": [{"name": "dram"}, {"name": "buffer"}]})
+    'buffer.capcity_kib'
+    """
+    found = re.match(r"level\[(\d+)\]", field)
+    levels = table.get("level")
+    if found is None or not isinstance(levels, list | tuple) or len(levels) <= int(found[1]):
+        return field
+    level = levels[int(found[1])]
+    name = level.get("name") if isinstance(level, Mapping) else None
+    return f"{name}{field[found.end() :]}" if isinstance(name, str) and name else field
 
 
 def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:

@@ -2,7 +2,7 @@
 
 >>> from silicast.accelerator.architecture import Architecture, Compute, Memory
 >>> check_architecture(Architecture("x", (Memory("dram"),), Compute("mac", per_cycle=0)))
-[Problem(field='mac.per_cycle', expected='more than 0', found='0')]
+[Problem(field='mac.per_cycle', expected='more than 0', found='0', hint='', told=False)]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.architecture import Architecture, FanOut, Memory, Port
 from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.core.errors import SilicastError
 
@@ -25,11 +25,24 @@ class Problem:
     Attributes:
         field: level and field.
         expected, found: in words.
+        hint: what to do about it, or "".
+        told: ``found`` is a whole sentence that says what was expected too.
     """
 
     field: str
     expected: str
     found: str
+    hint: str = ""
+    told: bool = False
+
+    @property
+    def message(self) -> str:
+        """What was expected and found, in one line."""
+        return self.found if self.told else f"expected {self.expected}, found {self.found}"
+
+    def error(self, file: str = "") -> SilicastError:
+        """The problem as what a user is told."""
+        return SilicastError(self.message, field=self.field, hint=self.hint, file=file)
 
 
 def check_architecture(architecture: Architecture) -> list[Problem]:
@@ -103,7 +116,7 @@ def _memory(memory: Memory) -> Iterator[Problem]:
         yield from _not_below(f"{name}.{field}", getattr(memory, field))
     for port in memory.ports:
         where = f"{name}.port.{port.name}"
-        yield from _above(f"{where}.words_per_cycle", port.words_per_cycle)
+        yield from _wide_enough(memory, port, f"{where}.words_per_cycle")
         for tensor in port.tensors:
             if not memory.may_keep(tensor):
                 yield Problem(f"{where}.tensors", "tensors that the memory keeps", tensor)
@@ -111,6 +124,24 @@ def _memory(memory: Memory) -> Iterator[Problem]:
     for tensor in memory.may_bypass:
         if not memory.may_keep(tensor):
             yield Problem(f"{name}.may_bypass", "tensors of keeps", tensor)
+
+
+def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
+    """A port that moves less than one word in the cycles of a block has words that are too wide:
+    nothing is stored or moved in parts of them.
+    """
+    yield from _above(field, port.words_per_cycle)
+    words = port.words_per_cycle * memory.block_words
+    if 0 < words < 1 and memory.word_bits > 0:
+        bits = port.words_per_cycle * memory.word_bits
+        yield Problem(
+            field,
+            f"a port as wide as a word of {memory.word_bits} bits (at least "
+            f"{1 / memory.block_words:g} words a cycle, blocks are of {memory.block_words:g})",
+            f"{port.words_per_cycle:g} ({bits:g} bits a cycle)",
+            "widen it, or give the memory words as narrow as its port (word_bits); the rate of "
+            "main memory may stand in [system] memory_gb_per_s instead",
+        )  # fmt: skip
 
 
 def _zeros(memory: Memory) -> Iterator[Problem]:

@@ -305,6 +305,24 @@ def density_of(text: str | float, shape: Extents, field: str = "density") -> Den
         raise error.located(field) from None
 
 
+def check_density(text: str | float, field: str = "density") -> None:
+    """A density as a user writes it is one, of whatever tensor.
+
+    Raises:
+        SilicastError: it is none, is out of range, or its file cannot be read.
+
+    >>> check_density("2:4")
+    """
+    words = str(text).strip()
+    try:
+        if words.endswith(".npy"):
+            Given.of(_values_of(Path(words)))
+        else:
+            _density_of(words, (2, 2) if words.startswith("banded") else (1, 1, 1, 1))
+    except SilicastError as error:
+        raise error.located(field) from None
+
+
 def _density_of(text: str, shape: Extents) -> Density:
     if text.endswith(".npy"):
         return _from_file(Path(text), shape)
@@ -340,15 +358,20 @@ def _number(part: str, text: str) -> float:
         ) from None  # fmt: skip
 
 
-def _from_file(path: Path, shape: Extents) -> Given:
+def _values_of(path: Path) -> NDArray[np.generic]:
     try:
-        values = np.load(path, allow_pickle=False)
+        values: NDArray[np.generic] = np.load(path, allow_pickle=False)
     except OSError as error:
         raise SilicastError(
             f"cannot read: {error.strerror or error}", kind="io", file=str(path)
         ) from None
     except ValueError as error:
         raise SilicastError(f"no array of numbers: {error}", file=str(path)) from None
+    return values
+
+
+def _from_file(path: Path, shape: Extents) -> Given:
+    values = _values_of(path)
     if tuple(values.shape) != shape:
         raise SilicastError(
             f"the array is of shape {tuple(values.shape)}, the tensor of {shape}", file=str(path)

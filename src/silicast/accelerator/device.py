@@ -11,9 +11,7 @@ import msgspec
 
 from silicast.accelerator.architecture import Architecture, Memory, Port
 from silicast.accelerator.architecture_file import ArchitectureFile, Design, checked
-from silicast.accelerator.check import check_tensors, require_tensor
 from silicast.accelerator.chip import Chip
-from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import NO_CAP, Clocks, ComputeLevel, Device, Link, MemoryLevel, Pipe
@@ -35,11 +33,8 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
         SilicastError: it is no architecture, or states too little for a device: the field is
             named.
     """
-    found = checked(table, file)
-    _check_names(found, file)
-    design = with_main_memory(found, file)
+    design = with_main_memory(checked(table, file), file)
     content, arch = design.content, design.architecture
-    _check_units(content, file)
     hz, idle_w = arch.clock_hz, _idle_w(content, arch)
     _check_limit(content, idle_w, file)
     unknowns = [NO_CAP] if content.system.power_w is None else []
@@ -61,17 +56,6 @@ def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
     )  # fmt: skip
 
 
-def _check_names(design: Design, file: str) -> None:
-    """What the file says of tensors is of those of products and convolutions."""
-    names = WEIGHTS, INPUTS, OUTPUTS
-    try:
-        check_tensors(design.architecture, names)
-        for tensor in design.content.density:
-            require_tensor(tensor, names, "density")
-    except SilicastError as error:
-        raise error.located(file=file) from None
-
-
 def with_main_memory(design: Design, file: str) -> Design:
     """The design with a port at its first level as wide as the system's memory.
 
@@ -81,7 +65,6 @@ def with_main_memory(design: Design, file: str) -> Design:
     arch, system = design.architecture, design.content.system
     first = arch.memories[0]
     if system.memory_gb_per_s is not None:
-        _require_positive(system.memory_gb_per_s, "system.memory_gb_per_s", file)
         words = system.memory_gb_per_s * PER_S_AND_GB * 8.0 / first.word_bits / arch.clock_hz
         first = replace(first, ports=(*first.ports, Port("system", words)))
         arch = replace(arch, nodes=(first, *arch.nodes[1:]))
@@ -113,38 +96,6 @@ def main_bytes_per_s(arch: Architecture) -> float:
     """What main memory's ports carry together."""
     first = arch.memories[0]
     return main_words_per_cycle(arch) * first.word_bits / 8.0 * arch.clock_hz
-
-
-def _require_positive(value: float, field: str, file: str) -> None:
-    if not 0.0 < value < math.inf:
-        raise SilicastError(f"expected more than 0, found {value:g}", field=field, file=file)
-
-
-def _check_units(content: ArchitectureFile, file: str) -> None:
-    for name, table in content.compute.formats.items():
-        if name not in BITS:
-            raise SilicastError(
-                f"unknown number format {name!r}", field=f"compute.formats.{name}", file=file,
-                hint=f"one of {', '.join(BITS)}",
-            )  # fmt: skip
-        if table.per_cycle is not None:
-            _require_positive(table.per_cycle, f"compute.formats.{name}.per_cycle", file)
-    vector, system = content.vector, content.system
-    positive = {
-        "vector.per_cycle": vector.per_cycle if vector else None,
-        "vector.special_per_cycle": vector.special_per_cycle if vector else None,
-        "system.power_w": system.power_w, "system.devices_per_node": system.devices_per_node,
-        **{f"system.links.{n}.bandwidth_gb_per_s": x.bandwidth_gb_per_s
-           for n, x in system.links.items()},
-    }  # fmt: skip
-    for field, value in positive.items():
-        if value is not None:
-            _require_positive(value, field, file)
-    for field, value in (("launch_us", system.launch_us), ("idle_w", system.idle_w)):
-        if value is not None and not 0 <= value < math.inf:
-            raise SilicastError(
-                f"expected 0 or more, found {value:g}", field=f"system.{field}", file=file
-            )
 
 
 def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
@@ -196,7 +147,6 @@ def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
 
 def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: str) -> float:
     if given_gb is not None:
-        _require_positive(given_gb, "system.memory_gb", file)
         return given_gb * PER_S_AND_GB
     if math.isinf(capacity):
         raise SilicastError(

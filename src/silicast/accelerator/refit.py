@@ -30,6 +30,7 @@ from silicast.accelerator.zero_costs import (
     with_densities,
 )
 from silicast.core import xp
+from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 
 Number = Any
@@ -299,14 +300,26 @@ def _columns(rows: Sequence[F64] | F64) -> list[tuple[float, ...]]:
 
 @lru_cache(maxsize=16384)
 def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]) -> list[float]:
-    """Costs of one size, in numbers; main memory's shares are of each tensor, () = all."""
+    """Costs of one size, in numbers; main memory's shares are of each tensor, () = all.
+
+    Raises:
+        SilicastError: none of the nearest mappings fits; of the first, what does not.
+    """
     best: list[float] = []
-    least = math.inf
+    least, refused = math.inf, list[SilicastError]()
     for template in work.nearest_to(sizes):
-        values = _of_template(work, template, sizes, main_shares)
+        try:
+            values = _of_template(work, template, sizes, main_shares)
+        except SilicastError as error:
+            if error.kind != "unsupported":
+                raise
+            refused.append(error)
+            continue
         merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
         if merit < least or not best:
             best, least = values, merit
+    if not best:
+        raise refused[0]
     return best
 
 

@@ -79,7 +79,7 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
         file: of the design, for messages.
 
     Raises:
-        SilicastError: a tensor that is not there, or a policy that makes no sense.
+        SilicastError: a tensor that is not there.
     """
     try:
         einsum = with_densities(einsum, chosen.content.density)
@@ -88,12 +88,6 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
         raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
     wished = chosen.content.policy
-    for dim, numbers in wished.round_up.items():
-        if any(number < 1 for number in numbers):
-            raise SilicastError(
-                f"expected numbers of at least 1, found {min(numbers)}",
-                field=f"policy.round_up.{dim}", file=file,
-            )  # fmt: skip
     policy = Policy(wished.objective, wished.first, wished.round_up)
     return Task(einsum, chosen.architecture, chosen.constraints, policy)
 

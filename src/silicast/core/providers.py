@@ -26,20 +26,30 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         kernels: module whose import registers models of op families.
         reader: "module:function" of its own device files, "" = they are read as all others.
+        check: "module:function" that refuses such a file, decoded, for what is wrong with it.
         key: a field that only such files have.
         folder: of the catalog, that holds such files by name.
     """
 
     kernels: str
     reader: str = ""
+    check: str = ""
     key: str = ""
     folder: str = ""
 
     def read(self) -> Callable[..., Any]:
         """The function that :attr:`reader` names."""
-        module, _, function = self.reader.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), function)
-        return found
+        return _named(self.reader)
+
+    def checker(self) -> Callable[..., Any]:
+        """The function that :attr:`check` names."""
+        return _named(self.check)
+
+
+def _named(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 @cache

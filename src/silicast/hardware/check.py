@@ -13,6 +13,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
+from silicast.core.providers import Provider, reader_of
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import DeviceFile, LinkTable, decode, tabulate
@@ -34,13 +35,17 @@ def check_device(
     source for every number, and that no name belongs to another device of the catalog.
 
     Args:
-        device: a device, the path of its file, or the decoded content of one.
+        device: a device, the path of its file, or the decoded content of one; or of a design.
         strict: also report what is not known (``severity`` "warning").
 
     Raises:
         SilicastError: the file cannot be read.
     """
     try:
+        if not isinstance(device, Device):
+            content = device if isinstance(device, Mapping) else read_device_file(Path(device))
+            if (provider := reader_of(content)) is not None:
+                return _of_design(provider, content)
         table = _table(device)
     except SilicastError as error:
         if error.kind == "io":
@@ -51,6 +56,16 @@ def check_device(
     if strict:
         problems.extend(_unknown(table))
     return problems
+
+
+def _of_design(provider: Provider, content: Mapping[str, Any]) -> list[Problem]:
+    """What the one check of an architecture file says; a design needs no source for a number."""
+    try:
+        provider.checker()(content)
+    except SilicastError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return [Problem(error.field or "file", "an architecture file", f"{error.message}{hint}")]
+    return []
 
 
 def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:

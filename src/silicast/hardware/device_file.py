@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -134,10 +134,6 @@ class DeviceFile(_Strict, frozen=True):
     unknown: list[str] = []
 
 
-_TABLES = (ArrayTable, ComputeTable, MemoryTable, ClocksTable, PowerTable, CubeTable, LinkTable)
-_FIELDS = sorted({n for table in (*_TABLES, DeviceFile) for n in table.__struct_fields__})
-
-
 def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     """The decoded content of a device file, as a table whose types are right.
 
@@ -147,20 +143,62 @@ def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     try:
         return msgspec.convert(data, DeviceFile)
     except (msgspec.ValidationError, RecursionError) as error:
-        text = str(error)
-        message, _, _ = text.partition(" - at ")
-        path, hint = _located(data, text), "docs/reference/devices.md describes every field"
-        if named := _NAMED_FIELD.fullmatch(message):
-            unknown = named[1] == "contains unknown"
-            message = f"unknown field {named[2]!r}" if unknown else f"{named[2]!r} is missing"
-            path = f"{path}.{named[2]}" if path else named[2]
-            near = difflib.get_close_matches(named[2].casefold(), _FIELDS, n=2) if unknown else ()
-            hint = f"did you mean {' or '.join(near)}? {hint}" if near else hint
-        if message.startswith("Invalid enum value"):
-            choices = get_args(Scope if path.endswith("scope") else ExecutionModel)
-            found = message.removeprefix("Invalid enum value").strip()
-            message = f"expected one of {', '.join(choices)}, found {found}"
-        raise SilicastError(_plain(message), field=path or "device", hint=hint, file=file) from None
+        refused = refusal(error, data, DeviceFile, "docs/reference/devices.md")
+        raise refused.located(refused.field or "device", file) from None
+
+
+def refusal(
+    error: Exception, data: Mapping[str, Any], kind: type[msgspec.Struct], page: str
+) -> SilicastError:
+    """What a user is told of a table that is no ``kind``: field, what was expected, what to do.
+
+    Args:
+        error: of msgspec, when it converted ``data`` to ``kind``.
+        page: of the documentation, that describes every field.
+    """
+    text = str(error)
+    message, _, _ = text.partition(" - at ")
+    path, hint = _located(data, text, kind), f"{page} describes every field"
+    table = _table_at(kind, [index or name for index, name in _STEP.findall(path)])
+    if named := _NAMED_FIELD.fullmatch(message):
+        unknown = named[1] == "contains unknown"
+        message = f"unknown field {named[2]!r}" if unknown else f"{named[2]!r} is missing"
+        path = f"{path}.{named[2]}" if path else named[2]
+        known = getattr(table, "__struct_fields__", ())
+        near = difflib.get_close_matches(named[2].casefold(), known, n=2) if unknown else ()
+        hint = f"did you mean {' or '.join(near)}? {hint}" if near else hint
+    if message.startswith("Invalid enum value"):
+        found = message.removeprefix("Invalid enum value").strip()
+        message = f"expected one of {', '.join(map(str, _choices(table)))}, found {found}"
+    return SilicastError(_plain(message), field=path, hint=hint)
+
+
+def _table_at(kind: Any, steps: Sequence[str]) -> Any:
+    """The declared type at a path.
+
+    >>> _table_at(DeviceFile, ["memory", "dram"]).__name__
+    'MemoryTable'
+    """
+    for step in steps:
+        if hasattr(kind, "__struct_fields__"):
+            kind = get_type_hints(kind).get(step)
+        else:
+            kind = next((each for each in get_args(kind)[::-1] if each is not Ellipsis), None)
+        if type(None) in get_args(kind):
+            kind = next(each for each in get_args(kind) if each is not type(None))
+    return kind
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """Words that a field takes.
+
+    >>> from typing import Literal
+    >>> _choices(tuple[Literal["read", "fill"], ...])
+    ('read', 'fill')
+    """
+    while (args := get_args(kind)) and not isinstance(args[0], str | int):
+        kind = args[0]
+    return args
 
 
 _WORDS = {
@@ -182,12 +220,13 @@ def _plain(message: str) -> str:
     return text[:1].lower() + text[1:] if text.startswith("Expected") else text
 
 
-def _located(data: Mapping[str, Any], text: str) -> str:
+def _located(data: Mapping[str, Any], text: str, kind: type[msgspec.Struct]) -> str:
     """The dotted path of an error, whose own path says "[...]" for the key of a table.
 
     Each key is tried alone: the one that gives the same error is meant.
 
-    >>> _located({"links": {"pcie": {}}}, "Object missing required field `x` - at `$.links[...]`")
+    >>> text = "Object missing required field `x` - at `$.links[...]`"
+    >>> _located({"links": {"pcie": {}}}, text, DeviceFile)
     'links'
     """
     path = text.partition(" - at ")[2].strip("`").removeprefix("$").removeprefix(".")
@@ -195,19 +234,21 @@ def _located(data: Mapping[str, Any], text: str) -> str:
         while "[...]" in path:
             head, _, tail = path.partition("[...]")
             steps = [int(a) if a else b for a, b in _STEP.findall(head)]
-            found = _meant(data, steps, text)
+            found = _meant(data, steps, text, kind)
             path = f"{head}{tail}" if found is None else f"{head}.{found}{tail}"
     return path.replace("[...]", "")
 
 
-def _meant(data: Mapping[str, Any], steps: list[int | str], text: str) -> str | None:
+def _meant(
+    data: Mapping[str, Any], steps: list[int | str], text: str, kind: type[msgspec.Struct]
+) -> str | None:
     """The key of the table at ``steps`` whose value is wrong as ``text`` says, or None."""
     table: Any = data
     for step in steps:
         table = table[step]
     for key in table if isinstance(table, Mapping) else ():
         try:
-            msgspec.convert(_with_only(data, steps, key), DeviceFile)
+            msgspec.convert(_with_only(data, steps, key), kind)
         except msgspec.ValidationError as error:
             if str(error) == text:
                 return str(key)

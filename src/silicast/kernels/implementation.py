@@ -139,6 +139,7 @@ class KernelTimes:
     Attributes:
         octaves_outside: factors of two beyond the sizes that were measured, per row.
         measured: kernels of this family and format were measured on this architecture.
+        built: the device is no mere design.
         learned: weight of a learned correction, 0..1 per row; None = there is none.
         analytic_s: the estimate without it, where there is one.
         ceiling_s: what the quick kernels of such problems reached; None = not known or not asked.
@@ -157,6 +158,7 @@ class KernelTimes:
     octaves_outside: F64
     warnings: tuple[str, ...] = ()
     measured: bool = True
+    built: bool = True
     learned: F64 | None = None
     analytic_s: F64 | None = None
     ceiling_s: F64 | None = None
@@ -180,7 +182,10 @@ class KernelTimes:
 
     def domains(self) -> list[Domain]:
         """In, near or out of measured ground, per row."""
-        return [domain_of(x, measured=self.measured) for x in xp.tolist(self.octaves_outside)]
+        return [
+            domain_of(x, measured=self.measured, built=self.built)
+            for x in xp.tolist(self.octaves_outside)
+        ]
 
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, per row."""
@@ -397,7 +402,7 @@ class Estimates(Struct, frozen=True):
             estimate_s=self.estimate_s, p05_s=low, p95_s=high, bound_s=self.analysis.bound_s,
             shared_log_sd=dict(self.shared.log_sd), independent_log_sd=own, analysis=self.analysis,
             octaves_outside=octaves, warnings=self.warnings, measured=self.shared.measured,
-            clock_share=self.clock_share,
+            built=self.shared.device.structure is None, clock_share=self.clock_share,
         )  # fmt: skip
 
     def independent_log_sd(self, octaves_outside: F64) -> F64:

@@ -73,13 +73,17 @@ def extrapolation_log_sd(octaves: F64) -> F64:
     return octaves * load_physics(GROUP).default["log_sd_per_octave"]
 
 
-def domain_of(octaves: float, *, measured: bool) -> Domain:
+def domain_of(octaves: float, *, measured: bool, built: bool = True) -> Domain:
     """In, near or out of measured ground.
 
     Args:
         octaves: of :func:`octaves_outside`.
         measured: kernels of this family and format were measured on this architecture.
+        built: the device is there; on one that is a design nothing was measured at all.
+
+    >>> domain_of(0.0, measured=False), domain_of(0.0, measured=False, built=False)
+    ('near', 'out')
     """
-    if octaves > NEAR_OCTAVES:
+    if not built or octaves > NEAR_OCTAVES:
         return "out"
     return "in" if measured and octaves == 0.0 else "near"

@@ -237,7 +237,8 @@ class Correction:
             estimate_s=estimate, p05_s=low, p95_s=high, bound_s=bound_s,
             shared_log_sd=dict(self.errors.shared), independent_log_sd=apart,
             analysis=found.analysis, octaves_outside=octaves, warnings=found.warnings,
-            measured=found.shared.measured, learned=weight, analytic_s=found.estimate_s,
+            measured=found.shared.measured, built=found.shared.device.structure is None,
+            learned=weight, analytic_s=found.estimate_s,
             ceiling_s=self._ceiling_s(found, bins, weight) if ceilings else None,
             clock_share=found.clock_share,
         )  # fmt: skip

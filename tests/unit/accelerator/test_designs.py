@@ -44,7 +44,7 @@ def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"levels": []}, "unknown field `levels`"),
+        ({"levels": []}, "unknown field 'levels'"),
         ({"level": []}, "a memory that every tensor starts in"),
         ({"level": [{"name": "a", "keeps": ["W"]}]}, "the first memory keeps every tensor"),
         ({"level": [{"name": "a"}, {"name": "a"}]}, "a name of its own"),

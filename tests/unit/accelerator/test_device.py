@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from silicast.app.cli import main
+from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.learning.dispatch import time_of
@@ -85,7 +88,17 @@ def test_energy_is_left_out_where_an_action_has_none() -> None:
         ({"system": {"memory_gb": 1, "memory_gb_per_s": 0.0}}, "system.memory_gb_per_s", "than 0"),
         ({"vector": {"per_cycle": 0.0}}, "vector.per_cycle", "more than 0"),
         ({"compute": {"formats": {"fp9": {}}}}, "compute.formats.fp9", "unknown number format"),
-        ({"colour": 1}, "file", "colour"),
+        ({"colour": 1}, "colour", "colour"),
+        ({"density": {"Weights": 1.5}}, "density.Weights", "at most 1, found 1.5"),
+        ({"density": {"Weights": 0.0}}, "density.Weights", "above 0"),
+        ({"density": {"Inputs": "no density"}}, "density.Inputs", "expected a density"),
+        ({"density": {"Inputs": "absent.npy"}}, "density.Inputs", "absent.npy: cannot read"),
+        ({"constraint": [{"level": "bufer"}]}, "constraint[0].level", "main, buffer, array"),
+        ({"constraint": [{"level": "main", "most": {"X": 2}}]}, "constraint[0].most", "found X"),
+        ({"constraint": [{"level": "array", "axis": 2}]}, "constraint[0].axis", "axis 2 of 2"),
+        ({"policy": {"first": "bufer"}}, "policy.first", "main, buffer"),
+        ({"policy": {"round_up": {"M": [0]}}}, "policy.round_up.M", "at least 1"),
+        ({"least_utilisation": 2.0}, "least_utilisation", "from 0 to 1"),
     ],
 )
 def test_what_a_device_lacks_is_named(changes: dict[str, Any], field: str, said: str) -> None:
@@ -93,6 +106,56 @@ def test_what_a_device_lacks_is_named(changes: dict[str, Any], field: str, said:
         device_from(chip(**changes))
     assert refused.value.field == field
     assert said in refused.value.message
+
+
+def narrow_port(words: float, block: int = 1) -> dict[str, Any]:
+    first = {**chip()["level"][0], "port": [{"words_per_cycle": words, "name": "bus"}]}
+    return chip(level=[{**first, "block_words": block}, *chip()["level"][1:]])
+
+
+def test_a_port_narrower_than_its_word_is_refused_with_level_port_and_word() -> None:
+    with pytest.raises(SilicastError) as refused:
+        device_from(narrow_port(0.01), file="bad.toml")
+    error = refused.value
+    assert (error.file, error.field) == ("bad.toml", "main.port.bus.words_per_cycle")
+    assert "a word of 16 bits" in error.message
+    assert "0.16 bits a cycle" in error.message
+    assert "word_bits" in error.hint
+    device_from(narrow_port(1.0))
+    device_from(narrow_port(0.25, block=4))  # a word in the four cycles of a block
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "hint"),
+    [
+        ({"capcity_kib": 8}, "buffer.capcity_kib", "did you mean capacity_kib"),
+        ({"port": [{"words_per_cycel": 8}]}, "buffer.port[0].words_per_cycel", "words_per_cycle"),
+        ({"energy_pj": {"reads": 8}}, "buffer.energy_pj.reads", "did you mean read"),
+        ({"word_bits": "wide"}, "buffer.word_bits", "design-an-accelerator"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_level(wrong: Any, field: str, hint: str) -> None:
+    first, buffer, array = chip()["level"]
+    with pytest.raises(SilicastError) as refused:
+        device_from(chip(level=[first, {**buffer, **wrong}, array]))
+    assert refused.value.field == field
+    assert hint in refused.value.hint
+
+
+def test_validate_takes_a_design(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    text = (CATALOG / "designs" / "simba-like.toml").read_text()
+    good.write_text(text)
+    bad.write_text(text.replace("[compute]", "[density]\nWeights = 1.5\n[compute]"))
+    assert main(["validate", str(good)]) == 0
+    assert "no problems" in capsys.readouterr().out
+    assert main(["validate", str(bad)]) == 2
+    assert "density.Weights" in capsys.readouterr().out
+
+
+def test_nothing_is_near_what_nobody_has_built() -> None:
+    device = device_from(chip())
+    assert time_of(Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device).domain == "out"
 
 
 def test_main_memory_without_a_port_is_refused() -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silicast.accelerator.architecture_file import checked
+from silicast.accelerator.chip import chip_of
+from silicast.accelerator.cost import cost
+from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.problems import Problem
+from silicast.accelerator.refit import Work, _of_one, work_of
 from silicast.accelerator.task import einsum_of, mapped, task_on
+from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.learning.dispatch import time_of
@@ -100,13 +108,80 @@ def test_a_row_of_a_batch_is_the_row_alone() -> None:
         assert time_of(op, device).estimate_s == together.estimate_s[row]
 
 
-def test_a_tensor_of_another_shape_is_refused() -> None:
-    reply: Any = reply_to(
-        {"task": "kernel", "device": chip(density={"Weights": "no density"}),
+def reply_of(density: dict[str, Any]) -> Any:
+    return reply_to(
+        {"task": "kernel", "device": chip(density=density),
          "workload": {"kernel": {"op": "gemm", "dtype": "bf16", **SIZES}}}
     )  # fmt: skip
+
+
+def test_no_density_is_refused() -> None:
+    reply = reply_of({"Weights": "no density"})
+    assert not reply.ok
+    assert reply.error.field == "device.density.Weights"
+
+
+def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
+    own, other = tmp_path / "own.npy", tmp_path / "other.npy"
+    np.save(own, np.eye(32, 16))
+    np.save(other, np.eye(16, 32))
+    assert reply_of({"Weights": str(own)}).ok
+    reply = reply_of({"Weights": str(other)})
     assert not reply.ok
     assert reply.error.field == "density.Weights"
+    assert "of shape (16, 32), the tensor of (32, 16)" in reply.error.message
+
+
+def test_a_format_of_a_tensor_without_zeros_adds_no_values_and_no_cycles() -> None:
+    """Density 1 with a format that has no words of its own is dense bit for bit; one that has
+    pays for its description, in energy and where it binds in time, and for nothing else.
+    """
+    einsum = einsum_of("matmul", [f"{k}={v}" for k, v in SIZES.items()])
+    dense = task_on(checked(chip(skips=False)), einsum)
+    nest = mapped(dense, "edp").nest
+    free = chip(skips=False)
+    free["level"][0] = {**free["level"][0], "format": {"Weights": ["U", "U"]}}
+    paid = chip(skips=False, csr=True)
+    found = {}
+    for name, table in (("dense", chip(skips=False)), ("free", free), ("paid", paid)):
+        task = task_on(checked(table), einsum)
+        batch = MappingBatch.of(nest, einsum, task.architecture)
+        found[name] = cost(task.einsum, task.architecture, batch)
+    assert found["free"].cycles[0] == found["dense"].cycles[0]
+    assert found["free"].energy_pj[0] == found["dense"].energy_pj[0]
+    assert found["paid"].energy_pj[0] > found["dense"].energy_pj[0]
+    zeros = found["paid"].zeros
+    assert zeros is not None
+    assert (zeros.reads.actual == found["dense"].traffic.reads).all()
+    assert (zeros.computes.actual == einsum.points).all()
+
+
+def test_a_mapping_that_does_not_fit_leaves_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def without_zeros(_work: Work, template: Any, *_given: Any) -> list[float]:
+        tried.append(template)
+        if template in refused:
+            raise SilicastError("its metadata do not fit", kind="unsupported")
+        return [float(len(tried))] * 9
+
+    refused: list[Any] = []
+    monkeypatch.setattr(Work, "without_zeros", without_zeros)
+    problem, sizes = Problem("matmul"), (9, 20, 40)
+    work = work_of(
+        chip_of(device_from(chip(density={"Weights": 0.5}))), problem, "bf16", 16.0, (),
+        (("Weights", 0.5),),
+    )  # fmt: skip
+    assert _of_one(work, sizes, ()) == [1.0] * 9
+    first, second = tried
+    refused.append(first)
+    _of_one.cache_clear()
+    assert _of_one(work, sizes, ()) == [4.0] * 9
+    refused.append(second)
+    _of_one.cache_clear()
+    with pytest.raises(SilicastError, match="metadata do not fit"):
+        _of_one(work, sizes, ())
+    _of_one.cache_clear()
 
 
 def whole(table: Any, **parallel: int) -> Any:

@@ -101,10 +101,7 @@ def read_hardware(path: Path, format_: str = "") -> Hardware:
         raise SilicastError("there is no such file", kind="io", file=str(path))
     found = _reader(path, format_, hardware=True).hardware(path)
     for problem in check_architecture(found.architecture):
-        raise SilicastError(
-            f"expected {problem.expected}, found {problem.found}", field=problem.field,
-            file=str(path),
-        )  # fmt: skip
+        raise problem.error(str(path))
     return found
 
 

@@ -27,13 +27,13 @@ def validate(
     keep_flagged: Annotated[bool, Parameter(negative=())] = False,
     json: Json = False,
 ) -> int:
-    """Score predictions against measured rows, your own or published ones, or check a device file.
+    """Score predictions against measured rows, or check files of devices and designs.
 
-    Suites read the measured tables in SILICAST_DATA. Exit status: 0 if all is well, 2 if a device
-    file has problems, 3 if a suite misses one of its thresholds.
+    Suites read the measured tables in SILICAST_DATA. Exit status: 0 if all is well, 2 if a file
+    has problems, 3 if a suite misses one of its thresholds.
 
     Args:
-        names: suites, all of them if none is named; or device files (.toml).
+        names: suites, all of them if none is named; or files of devices and designs (.toml).
         output: a folder; each suite writes its results there, as JSON and as a page (.md).
         limit: score about so many rows a suite, a deterministic sample.
         measured: score your own measurements instead: files that `silicast measure` or `silicast
