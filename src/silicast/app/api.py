@@ -10,14 +10,15 @@ True
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.prediction import Domain, Tier
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.decode import decode
@@ -230,6 +231,7 @@ def infer(
     """
     from silicast.scenario.usual_lengths import usual_lengths
 
+    refuse_unknown(infer, fields)
     tokens = usual_lengths(plain(model), plain(input_len), plain(output_len))
     workload: dict[str, Any] = {"batch": 1 if batch is None else batch, **tokens}
     if input_lens is not None:
@@ -255,6 +257,29 @@ def infer(
         prefill_ms=found["prefill_ms"], decode_step_ms=found.metrics.get("decode_step_ms"),
         total_ms=found["total_ms"], memory_gb=found["memory_gb"], predicted=found,
     )  # fmt: skip
+
+
+def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> None:
+    """Refuses keywords that are neither arguments of a function nor fields of a scenario.
+
+    Raises:
+        SilicastError: the first of them; the nearest arguments and fields are offered.
+    """
+    from silicast.scenario.schema import RawScenario
+    from silicast.scenario.strict import fields_of, near
+
+    known = fields_of(RawScenario)
+    for name in fields:
+        if name not in known:
+            own = [
+                one.name
+                for one in signature(function).parameters.values()
+                if one.kind != Parameter.VAR_KEYWORD
+            ]
+            hint = near(name, [*own, *known])
+            if hint.startswith("known"):
+                hint = f"see help(silicast.{function.__name__})"
+            raise unknown_name(f"unknown argument {name!r:.80}", name[:80], hint)
 
 
 def plain(value: Any) -> Any:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from silicast.app.api import Predicted, frame, plain, predict
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.app.api import Predicted, frame, plain, predict, refuse_unknown
+from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def serve(
     """
     from silicast.app.serve_flags import ServeFlags, serving_scenario
 
+    refuse_unknown(serve, fields)
     asked = ServeFlags(
         model=model, device=device, rate=rate, concurrency=concurrency,
         trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
@@ -112,6 +113,7 @@ def train(
     """
     from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
+    refuse_unknown(train, fields)
     asked = TrainFlags(
         model=model, device=device, gpus=gpus, seq_len=seq_len, global_batch=global_batch,
         micro_batch=micro_batch, engine=engine, dtype=dtype, optimizer=optimizer, network=network,
@@ -145,6 +147,7 @@ def explain(
     >>> sorted(part["name"] for part in found.why["parts"])
     ['decode', 'prefill']
     """
+    refuse_unknown(explain, fields)
     tree = _batch(model, device, batch, input_len, output_len, _given(tp=tp, pp=pp))
     return predict({"why": "full", **tree, **fields})
 
@@ -277,12 +280,8 @@ def compare(
     """
     from silicast.app.comparing import candidates, demand_of
     from silicast.report.comparison import in_order, sort_word
-    from silicast.scenario.schema import RawScenario
-    from silicast.scenario.strict import fields_of
 
-    for name in fields:
-        if name not in fields_of(RawScenario):
-            raise unknown_name(f"unknown argument {name!r}", name, "see help(silicast.compare)")
+    refuse_unknown(compare, fields)
     names = device.split(",") if isinstance(device, str) else plain(list(device))
     names = [name.strip() for name in names if name.strip()]
     if not names:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from silicast.core.errors import SilicastError
+
+_NUMBER = re.compile(r"\s*[+-]?\.?\d")
 
 
 def whole_numbers(text: str, field: str) -> list[int]:
@@ -47,12 +51,12 @@ def positive_numbers(text: str, field: str) -> list[float]:
 
 
 def name_or_shares(text: str, field: str) -> str | list[float]:
-    """A name, or numbers between commas where it begins with one.
+    """A name, or numbers between commas where it begins as they do.
 
     Raises:
         SilicastError: something else stands between the commas.
 
-    >>> name_or_shares("uniform", "routing"), name_or_shares("3,1", "routing")
-    ('uniform', [3.0, 1.0])
+    >>> name_or_shares("uniform", "routing"), name_or_shares(".5, 1", "routing")
+    ('uniform', [0.5, 1.0])
     """
-    return positive_numbers(text, field) if text[:1].isdigit() else text
+    return positive_numbers(text, field) if _NUMBER.match(text) else text

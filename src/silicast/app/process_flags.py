@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
@@ -16,6 +18,24 @@ if TYPE_CHECKING:
 
 SAME_NM = 45.0
 """Any node: from it to itself nothing changes."""
+
+FLAGS = {
+    "node": "--node", "to_nm": "--node", "from_nm": "--from-node", "voltage": "--voltage",
+}  # fmt: skip
+"""Fields that errors about nodes and voltages name -> flags that state them."""
+
+
+@contextmanager
+def named_by_flags(**others: str) -> Iterator[None]:
+    """Errors inside name the flag at fault.
+
+    Args:
+        others: field -> its flag, where a command has another one.
+    """
+    try:
+        yield
+    except SilicastError as error:
+        raise error.located({**FLAGS, **others}.get(error.field, "")) from None
 
 
 @final
@@ -68,7 +88,8 @@ class ProcessFlags:
         found = self.process
         if found is None:
             return task
-        return replace(task, architecture=found.applied(task.architecture))
+        with named_by_flags():
+            return replace(task, architecture=found.applied(task.architecture))
 
     def refuse(self, what: str) -> None:
         """Flags that a way of mapping does not take.

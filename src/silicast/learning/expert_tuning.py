@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -23,6 +24,8 @@ from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.candidates import SWEEP
 from silicast.kernels.configuration import Configuration
+from silicast.kernels.moe import PHYSICS
+from silicast.kernels.physics import constants_of
 from silicast.kernels.routing import busiest_loads
 from silicast.kernels.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
@@ -138,7 +141,17 @@ def tuned_layer(
         score = score + tuners_log_odds(both[0], about, chosen)
     score = np.where(_fits(both[0], recipe), score, -np.inf)
     order = np.argsort(-score, kind="stable")
-    return TunedLayer(tokens, (first, second), (both[0], both[1]), order, both[0].log_sd)
+    log_sd = math.hypot(both[0].log_sd, routing_log_sd(layer.distribution, device))
+    return TunedLayer(tokens, (first, second), (both[0], both[1]), order, log_sd)
+
+
+def routing_log_sd(distribution: str, device: Device) -> float:
+    """What tokens that do not spread evenly add to the error of a time: nobody swept them, and how
+    many an expert gets is known as well as for any kernel of experts.
+    """
+    if distribution == "balanced":
+        return 0.0
+    return constants_of(PHYSICS, device.architecture)["skewed_log_sd"]
 
 
 @final

@@ -103,6 +103,7 @@ def deployment_of(
     plan = plan_of(scenario)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     precision, said = precision_of(scenario, model, machine.device)
+    said += _in_32_bits(scenario, model, machine)
     return Deployment(machine, model, plan, precision), [*said, *assumed, *warnings]
 
 
@@ -206,6 +207,22 @@ def precision_of(
     return found, [*said, *_other_groups(found, table.group_size)]
 
 
+def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> list[str]:
+    """A remark where an engine that may load a checkpoint of 32 bits in 16 is taken to keep them,
+    and nobody asked for it.
+    """
+    table, device = scenario.raw.precision, machine.device
+    stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
+    shorter = next((name for name in ("fp16", "bf16") if _computes(device, name)), "")
+    if stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
+        return []
+    return [IN_32_BITS.format(model.name, shorter)] if shorter else []
+
+
+IN_32_BITS = (
+    "the checkpoint of {0} is in fp32, and fp32 is taken; an engine that loads it in 16 bits is "
+    "predicted with --dtype {1} (precision.recipe)"
+)
 GROUPS = (
     "precision.group_size = {}: kernels are timed with the scales of groups of {}, as {} has them; "
     "the stated groups count in memory and in the bytes that steps must read"

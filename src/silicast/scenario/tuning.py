@@ -29,6 +29,7 @@ from silicast.learning.expert_tuning import (
     ChosenBy,
     ExpertLayer,
     TunedLayer,
+    routing_log_sd,
     tuned_layer,
     tuners_log_odds,
 )
@@ -371,7 +372,8 @@ def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) 
     if layer is not None and layer.distribution != "balanced":
         yield (
             f"only kernels with even tokens were swept; {layer.distribution} counts by the "
-            "analytic times, and engines read no routing from a file"
+            f"analytic times, with a spread of {routing_log_sd(layer.distribution, device):.0%} "
+            "of their own; engines read no routing from a file"
         )
 
 

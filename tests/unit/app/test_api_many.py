@@ -60,6 +60,23 @@ def test_a_lone_row_without_an_answer_says_why_without_a_label() -> None:
     assert "0 answered; workload.batch: " in shown
 
 
+@pytest.mark.parametrize(
+    ("function", "typed", "meant"),
+    [
+        (silicast.infer, "bacth", "batch"), (silicast.explain, "bacth", "batch"),
+        (silicast.compare, "bacth", "batch"), (silicast.serve, "concurency", "concurrency"),
+        (silicast.train, "global_bacth", "global_batch"), (silicast.infer, "limit", "limits"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_argument_is_told_from_the_nearest(
+    function: Any, typed: str, meant: str
+) -> None:
+    with pytest.raises(SilicastError, match=r"unknown argument") as found:
+        function(model="gpt2", device="h100", **{typed: 8})
+    assert (found.value.field, found.value.kind) == (typed, "unknown_name")
+    assert found.value.hint.startswith(f"did you mean {meant}")
+
+
 def test_all_names_are_offered() -> None:
     assert set(silicast.__all__) <= set(dir(silicast))
     for name in silicast.__all__:

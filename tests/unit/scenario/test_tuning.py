@@ -109,6 +109,10 @@ def test_routing_is_said_and_can_be_stated() -> None:
     assert (even.routing, skewed.routing) == ("balanced", "power_law_1.2")
     assert not even.warnings
     assert "power_law_1.2" in skewed.warnings[0]
+    assert "spread of 10%" in skewed.warnings[0]
+    narrow, wide = (plan.files[0].entries[0] for plan in (even, skewed))
+    assert wide.p95_us / wide.estimate_us > narrow.p95_us / narrow.estimate_us > 1.0
+    assert wide.p05_us / wide.estimate_us < narrow.p05_us / narrow.estimate_us < 1.0
     # fewer experts are hit, so that fewer weights are read
     assert skewed.files[0].entries[0].estimate_us < even.files[0].entries[0].estimate_us
     shares = tune_experts(MODEL, DEVICE, "vllm", tp=[1], tokens=[64], routing=[1.0] * 128)

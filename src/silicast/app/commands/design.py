@@ -12,7 +12,7 @@ from silicast.app.commands.design_files import compare, import_, map_layers, map
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, watched_from_first, write_json
 from silicast.app.flags import Effort, Json
-from silicast.app.process_flags import ProcessFlags
+from silicast.app.process_flags import ProcessFlags, named_by_flags
 from silicast.core.errors import SilicastError
 
 Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
@@ -190,7 +190,14 @@ def cost(
     from silicast.accelerator.task import architecture_of
     from silicast.report.die_costs import cost_card, cost_data, cost_of_design
 
-    found = cost_of_design(architecture_of(chip), node, from_node or node, area, wafer_usd, defects)
+    design = architecture_of(chip)
+    flags = {"area": "--area", "wafer_usd": "--wafer-usd", "defects_per_cm2": "--defects"}
+    if from_node is None:
+        flags["from_nm"] = "--node"
+    with named_by_flags(**flags):
+        found = cost_of_design(
+            design, node, node if from_node is None else from_node, area, wafer_usd, defects
+        )
     if json:
         write_json(cost_data(found))
     else:
