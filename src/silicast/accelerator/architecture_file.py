@@ -263,12 +263,25 @@ def checked(table: Mapping[str, Any], file: str = "") -> Design:
         SilicastError: it is no architecture; the field is named.
     """
     design = build(table, file)
+    for error in _wrong(design, file):
+        raise error
+    return design
+
+
+def all_wrong(table: Mapping[str, Any], file: str = "") -> list[SilicastError]:
+    """Everything for which :func:`checked` refuses a file; empty = nothing."""
+    try:
+        return _wrong(build(table, file), file)
+    except SilicastError as error:
+        return [error]
+
+
+def _wrong(design: Design, file: str) -> list[SilicastError]:
     from silicast.accelerator.check import check_architecture
     from silicast.accelerator.content_check import check_content
 
-    for problem in (*check_architecture(design.architecture), *check_content(design)):
-        raise problem.error(file)
-    return design
+    found = (*check_architecture(design.architecture), *check_content(design))
+    return [problem.error(file) for problem in found]
 
 
 def build(table: Mapping[str, Any], file: str = "") -> Design:

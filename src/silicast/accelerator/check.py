@@ -140,7 +140,7 @@ def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[Problem]:
             f"{1 / memory.block_words:g} words a cycle, blocks are of {memory.block_words:g})",
             f"{port.words_per_cycle:g} ({bits:g} bits a cycle)",
             "widen it, or give the memory words as narrow as its port (word_bits); the rate of "
-            "main memory may stand in [system] memory_gb_per_s instead",
+            "main memory may stand in system.memory_gb_per_s instead",
         )  # fmt: skip
 
 

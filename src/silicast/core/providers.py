@@ -26,7 +26,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         kernels: module whose import registers models of op families.
         reader: "module:function" of its own device files, "" = they are read as all others.
-        check: "module:function" that refuses such a file, decoded, for what is wrong with it.
+        check: "module:function" that lists what is wrong with such a file, decoded, as errors.
         key: a field that only such files have.
         folder: of the catalog, that holds such files by name.
     """

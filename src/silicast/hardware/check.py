@@ -60,12 +60,12 @@ def check_device(
 
 def _of_design(provider: Provider, content: Mapping[str, Any]) -> list[Problem]:
     """What the one check of an architecture file says; a design needs no source for a number."""
-    try:
-        provider.checker()(content)
-    except SilicastError as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        return [Problem(error.field or "file", "an architecture file", f"{error.message}{hint}")]
-    return []
+    errors: list[SilicastError] = provider.checker()(content)
+    return [
+        Problem(error.field or "file", "", f"{error.message} ({error.hint})" if error.hint
+                else error.message)
+        for error in errors
+    ]  # fmt: skip
 
 
 def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:

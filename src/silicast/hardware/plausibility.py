@@ -49,7 +49,7 @@ class Problem:
 
     Attributes:
         field: dotted path of the field.
-        expected, found: what should stand there and what does.
+        expected, found: what should stand there and what does; expected "" = ``found`` says both.
         severity: an "error" must be put right, a "warning" is something that is not known.
     """
 
@@ -59,7 +59,8 @@ class Problem:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        return f"{self.field}: expected {self.expected}, found {self.found}"
+        expected = f"expected {self.expected}, found " if self.expected else ""
+        return f"{self.field}: {expected}{self.found}"
 
 
 def require_plausible(table: DeviceFile, *, file: str = "") -> Device:

@@ -151,7 +151,8 @@ def test_validate_takes_a_design(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["validate", str(good)]) == 0
     assert "no problems" in capsys.readouterr().out
     assert main(["validate", str(bad)]) == 2
-    assert "density.Weights" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "density.Weights: expected a density above 0 and at most 1, found 1.5" in said
 
 
 def test_nothing_is_near_what_nobody_has_built() -> None:

@@ -133,7 +133,7 @@ def test_counting_once_gives_what_a_proven_search_gives(chip: Path) -> None:
         ({"parameter": [{**SIDE, "values": [2, 2]}]}, "given twice"),
         ({"parameter": [{**SIDE, "path": ""}]}, "one of path and paths"),
         ({"parameter": [{**SIDE, "path": "level.cache.mesh"}]}, "there are dram, buffer, array"),
-        ({"parameter": [{**SIDE, "path": "level.array.size"}]}, "unknown field `size`"),
+        ({"parameter": [{**SIDE, "path": "level.array.size"}]}, "unknown field 'size'"),
         ({"parameter": [{**SIDE, "path": "a..b"}]}, "expected a path"),
         ({"parameter": [{**SIDE, "when": {"side": [1]}}]}, "in a circle"),
         ({"parameter": [SIDE, {**WORDS, "when": {"side": [3]}}]}, "side is never 3"),
