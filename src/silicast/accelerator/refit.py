@@ -58,6 +58,20 @@ class Asked:
     bits: float
     sizes: F64
 
+    def origin(self, chip: Chip) -> str:
+        """Where the mapping of one size comes from, in words."""
+        sizes = self.sizes[:, :1]
+        stored = stored_templates(chip, self.problem, self.compute, self.bits)
+        if any((each.sizes == sizes[:, 0]).all() for each in stored):
+            return "a mapping as compiled, for this very size"
+        if not stored and (self.problem.grid(sizes) == sizes).all():
+            return "a mapping searched at this very size"
+        known = "compiled" if stored else "searched on a grid of sizes"
+        return (
+            f"a mapping re-factored from those {known}, not searched at this size "
+            "(`silicast design map` does)"
+        )
+
 
 _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
 

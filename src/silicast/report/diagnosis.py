@@ -22,7 +22,7 @@ def diagnosis_report(title: str, found: Diagnosis) -> RenderableType:
     facts = Facts(title)
     facts.add("measured", f"{figure(found.measured_us)} us")
     facts.add(
-        "bound", f"{figure(found.bound_us)} us ({found.bound_by}): "
+        "bound", f"{figure(found.bound_us)} us ({found.bound_by}, {found.bound_state}): "
         f"{100.0 * found.achieved:.0f} % of its speed achieved",
     )  # fmt: skip
     if found.ceiling_us is not None:

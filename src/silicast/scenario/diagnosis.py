@@ -23,6 +23,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.blocks import check_legal
 from silicast.kernels.configuration import Configuration, of_pairs, read_configuration
 from silicast.kernels.formats import with_format
+from silicast.kernels.moe import distribution_of
 from silicast.kernels.tile_times import Product, tile_constants, tile_times
 from silicast.learning.configuration_ranking import (
     Ranked,
@@ -81,7 +82,8 @@ class Diagnosis:
 
     Attributes:
         measured_us: median of the repeats; predicted_us: of the library's own choice.
-        bound_us, bound_by: physical limit; ceiling_us: what quick kernels of such sizes reach.
+        bound_us, bound_by: physical limit; bound_state: where operands are for it, in words.
+        ceiling_us: what quick kernels of such sizes reach, the usual and the faster one among them.
         achieved: share of the bound's speed.
         configuration: that ran, as stated or assumed; assumed: it was not stated.
         causes_us: shares that add up to the measured time.
@@ -93,6 +95,7 @@ class Diagnosis:
     predicted_us: float
     bound_us: float
     bound_by: str
+    bound_state: str
     ceiling_us: float | None
     configuration: Configuration
     assumed: bool
@@ -134,6 +137,20 @@ class Measured:
         if one is None and stated:
             one = of_pairs(stated)
         return Measured(op, one, board, tuple(measured_us))
+
+
+@final
+@dataclass(frozen=True)
+class Limit:
+    """What no kernel of these sizes beats.
+
+    Attributes:
+        seconds, by: how long, and the resource; state: where operands are, in words.
+    """
+
+    seconds: float
+    by: str
+    state: str
 
 
 @final
@@ -193,16 +210,66 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         belief = _beside(every, predicted, measured, _spread(one.values_us))
     else:
         belief = _alone(every, measured, _spread(one.values_us), error)
+    limit = _limit(one, usual, measured)
+    if limit.state.startswith(CACHED):
+        said.append(COUNTED)
+    faster = _faster(every, one.configuration, belief, measured, limit.seconds)
     return Diagnosis(
-        measured_us=US * measured, predicted_us=US * usual.estimate_s, bound_us=US * usual.bound_s,
-        bound_by=usual.bound_by, configuration=ran, assumed=not stated,
-        ceiling_us=None if usual.ceiling_s is None else US * usual.ceiling_s,
-        causes_us={name: US * value for name, value in causes.items()},
-        faster=_faster(every, one.configuration, belief, measured, usual.bound_s),
+        measured_us=US * measured, predicted_us=US * usual.estimate_s,
+        bound_us=US * limit.seconds, bound_by=limit.by, bound_state=limit.state,
+        configuration=ran, assumed=not stated, ceiling_us=_ceiling_us(usual, faster, limit),
+        causes_us={name: US * value for name, value in causes.items()}, faster=faster,
         warnings=(
-            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured)
+            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
+            *_two_models(usual, faster),
         ),
     )  # fmt: skip
+
+
+CACHED = "operands in the cache"
+FROM_MEMORY = "operands from memory"
+COUNTED = (
+    "this or the usual time is quicker than memory brings the operands: the bound is that of "
+    "cached ones, while causes and configurations count them from memory"
+)
+SURELY = "only experts that are surely hit"
+
+
+def _limit(one: Measured, usual: KernelTime, measured: float) -> Limit:
+    """The bound with every operand from memory, as causes count them, unless that is beaten: by the
+    measurement, by what is usual, or because the kernel's table says that they are cached.
+    """
+    stated = one.op.variant.cache
+    is_even = one.op.family != "moe" or distribution_of(one.op.variant) == "balanced"
+    few = "" if is_even else f", {SURELY}"
+    if stated in ("", "cold"):
+        cold = replace(one.op, variant=replace(one.op.variant, cache="cold"))
+        (fetched,) = times([cold], one.device)
+        if stated or fetched.bound_s <= min(measured, usual.estimate_s):
+            return Limit(fetched.bound_s, fetched.bound_by, FROM_MEMORY + few)
+    return Limit(usual.bound_s, usual.bound_by, CACHED + few)
+
+
+def _ceiling_us(usual: KernelTime, faster: Faster | None, limit: Limit) -> float | None:
+    """What quick kernels reach: a kernel that is expected to be quicker is one of them."""
+    if usual.ceiling_s is None:
+        return None
+    least = min(usual.ceiling_s, usual.estimate_s)
+    if faster is not None:
+        least = min(least, faster.estimate_us / US)
+    return US * max(least, limit.seconds)
+
+
+def _two_models(usual: KernelTime, faster: Faster | None) -> Iterator[str]:
+    """Why a proposed configuration is slower than what is usual."""
+    usual_us = US * usual.estimate_s
+    if faster is not None and faster.estimate_us > usual_us:
+        yield (
+            f"the proposed {faster.estimate_us:.4g} us and the usual {usual_us:.4g} us are of two "
+            "models: one of configurations, held against this measurement, and one of what "
+            f"libraries choose; they are {faster.estimate_us / usual_us:.3g} times apart here, and "
+            "neither is certain"
+        )
 
 
 def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
@@ -241,7 +308,7 @@ def _checked(one: Measured) -> tuple[KernelTime, float, list[str]]:
     """The library's usual time, the measured one in seconds, and what is odd about it."""
     _products(one.op, one.device)
     (usual,) = times([one.op], one.device, Evidence(ceilings=True))
-    measured, said = _measured(one.values_us, usual)
+    measured, said = _measured(one.values_us, usual, one.op.variant.cache)
     return usual, measured, said
 
 
@@ -268,8 +335,12 @@ def _products(op: Op, device: Device) -> tuple[Product, ...]:
     return of(sizes, op.variant)
 
 
-def _measured(values: Sequence[float], usual: KernelTime) -> tuple[float, list[str]]:
-    """Median in seconds, and what is odd about the repeats."""
+def _measured(values: Sequence[float], usual: KernelTime, cache: str) -> tuple[float, list[str]]:
+    """Median in seconds, and what is odd about the repeats.
+
+    Args:
+        cache: state that the kernel's table says; "" = operands may be cached.
+    """
     if not values or not all(math.isfinite(x) and x > 0.0 for x in values):
         raise SilicastError(
             "expected microseconds above zero", field="measured_us", hint="for example 412.5"
@@ -278,9 +349,9 @@ def _measured(values: Sequence[float], usual: KernelTime) -> tuple[float, list[s
     if middle / US < usual.bound_s:
         raise SilicastError(
             f"{middle:g} us is faster than its bound of {US * usual.bound_s:.4g} us "
-            f"({usual.bound_by})", field="measured_us",
-            hint=_other_unit(middle, usual)
-            or "is it the time of this kernel on this device, operands not cached before?",
+            f"({usual.bound_by}, {FROM_MEMORY if cache == 'cold' else CACHED})",
+            field="measured_us",
+            hint=_other_unit(middle, usual) or "is it the time of this kernel on this device?",
         )  # fmt: skip
     return middle / US, list(_odd(values, middle))
 
@@ -428,7 +499,8 @@ def diagnosis_data(found: Diagnosis) -> dict[str, Any]:
     """As plain tables, for JSON."""
     data: dict[str, Any] = {
         "measured_us": found.measured_us, "predicted_us": found.predicted_us,
-        "bound_us": found.bound_us, "bound_by": found.bound_by, "ceiling_us": found.ceiling_us,
+        "bound_us": found.bound_us, "bound_by": found.bound_by,
+        "bound_state": found.bound_state, "ceiling_us": found.ceiling_us,
         "achieved": found.achieved,
         "configuration": {**dict(found.configuration.pairs), "assumed": found.assumed},
         "causes_us": dict(found.causes_us), "faster": None, "warnings": list(found.warnings),

@@ -13,6 +13,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.learning.dispatch import time_of
+from silicast.scenario.run import reply_to
 from silicast.workload.op import Op, Variant
 
 
@@ -156,6 +157,17 @@ def test_validate_takes_a_design(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_nothing_is_near_what_nobody_has_built() -> None:
     device = device_from(chip())
     assert time_of(Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device).domain == "out"
+
+
+@pytest.mark.parametrize(
+    ("m", "said"), [(64, "searched at this very size"), (67, "re-factored from those searched on")]
+)
+def test_a_kernel_says_where_its_mapping_comes_from(m: int, said: str) -> None:
+    reply: Any = reply_to(
+        {"task": "kernel", "device": chip(),
+         "workload": {"kernel": {"op": "gemm", "dtype": "bf16", "m": m, "n": 64, "k": 64}}}
+    )  # fmt: skip
+    assert said in reply.why["configuration"]
 
 
 def test_main_memory_without_a_port_is_refused() -> None:

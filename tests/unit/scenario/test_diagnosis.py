@@ -41,6 +41,42 @@ def test_causes_add_up_and_gains_are_in_order(
     json.dumps(diagnosis_data(found))
 
 
+GEMM = {"op": "gemm", "m": 64, "n": 4096, "k": 4096}
+LAYER = {**MOE, "tokens": 4096, "distribution": "balanced"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "measured_us"),
+    [(LAYER, "H20", 3000.0), (MOE, "H20", 420.0), (GEMM, "H100", 20.0), (GEMM, "H100", 8.0)],
+)
+def test_bound_ceiling_usual_and_proposed_times_stand_in_order(
+    kernel: dict[str, Any], device: str, measured_us: float
+) -> None:
+    found = diagnose(kernel, device, [measured_us])
+    assert found.bound_us <= found.predicted_us
+    assert found.ceiling_us is not None
+    assert found.bound_us <= found.ceiling_us <= found.predicted_us
+    proposed = found.faster
+    assert proposed is not None
+    assert found.ceiling_us <= proposed.estimate_us
+    differ = any("of two models" in text for text in found.warnings)
+    assert differ == (proposed.estimate_us > found.predicted_us)
+
+
+def test_a_bound_says_where_operands_are() -> None:
+    slow, quick = (diagnose(GEMM, "H100", [us]) for us in (20.0, 8.0))
+    assert slow.bound_state == "operands from memory"
+    assert slow.bound_us >= slow.causes_us["work"]
+    assert quick.bound_state == "operands in the cache"
+    assert any("cached ones" in text for text in quick.warnings)
+    assert diagnose({**GEMM, "cache": "warm"}, "H100", [20.0]).bound_us == quick.bound_us
+    with pytest.raises(SilicastError, match="operands in the cache"):
+        diagnose(GEMM, "H100", [1.0])
+    assert diagnose({**MOE, "distribution": "power_law_1.2"}, "H20", [420.0]).bound_state == (
+        "operands from memory, only experts that are surely hit"
+    )
+
+
 def test_a_slower_measurement_gains_more() -> None:
     found = [diagnose(MOE, "A40", [us]).faster for us in (1500.0, 2000.0, 3000.0)]
     gains = [0.0 if one is None else one.gain_pct for one in found]

@@ -12,7 +12,7 @@ import numpy as np
 
 from silicast.accelerator.chip import GROUP, Chip, chip_of
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import Counted, counted
+from silicast.accelerator.refit import Counted, counted, listening
 from silicast.accelerator.stored import stored_templates, template_of
 from silicast.accelerator.zero_costs import Densities
 from silicast.core import xp
@@ -22,11 +22,12 @@ from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.energy import most_w, waiting_w
 from silicast.kernels.fallback_kernels import Fallback
+from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import held_s
 from silicast.kernels.roofline import on_chip
-from silicast.workload.op import Variant
+from silicast.workload.op import Op, OpBatch, Variant
 
 PICO = 1e-12
 REFERENCE = (1024, 1024, 1024)
@@ -234,6 +235,14 @@ class MappedKernel(Fallback):
         """See :meth:`Implementation.shared_log_sd`: with what the mapper may be off."""
         own = mapper_log_sd(device, format_of(device, variant.dtype))
         return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": own}
+
+    def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
+        """Where its mappings come from; see :meth:`Implementation.configurations`."""
+        device, _ = with_format(device, op.variant.dtype)
+        with listening() as asked:
+            self.analyse(OpBatch.of([op]), device)
+        found = dict.fromkeys(each.origin(chip_of(device)) for each in asked)
+        return dict.fromkeys(["; ".join(found)], 1.0) if found else {}
 
 
 def analysed(
