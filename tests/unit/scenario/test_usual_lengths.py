@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import decode
+from silicast.scenario.design_compiling import compile_design
 from silicast.scenario.run import reply_to
 from silicast.scenario.usual_lengths import usual_lengths
 
@@ -96,6 +98,14 @@ def test_an_encoder_is_shown_without_tokens_and_their_steps(
     assert "MHz in decode" not in shown
     assert main(["infer", "--model", "bert-base-uncased", "--device", "h100", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["why"]["clock_mhz"]) == ["prefill"]
+
+
+@pytest.mark.full
+def test_a_design_is_compiled_for_an_encoder(tmp_path: Path) -> None:
+    file = tmp_path / "compiled.toml"
+    count = compile_design("a100-nest", OF["model"], file, batches=[1], dtype="bf16", effort=200)
+    assert count > 0
+    assert "mapping" in file.read_text()
 
 
 def test_room_names_no_batch_that_is_refused() -> None:
