@@ -177,7 +177,7 @@ def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op
         for dim in kind.dims
     ]).astype(float)  # fmt: skip
     found = counted(chip, kind, sizes, form, bits)
-    templates, chosen = work_of(chip, kind, form, bits, ()).templates(sizes)
+    templates, chosen = work_of(chip, kind, form, bits, (), ()).templates(sizes)
     best = np.full(rows, np.inf)
     for number, template in enumerate(templates):
         batch = template.mappings(sizes)
