@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
@@ -174,22 +174,8 @@ def watched(title: str, count: int, done: Callable[[], int]) -> Iterator[None]:
     Args:
         done: how much is done; called from another thread.
     """
-    import threading
-
-    with progress(title, count) as advance:
-        ended = threading.Event()
-
-        def look() -> None:
-            while not ended.wait(LOOK_S):
-                advance(done())
-
-        watcher = threading.Thread(target=look, daemon=True)
-        if sys.stderr.isatty():
-            watcher.start()
-        try:
-            yield
-        finally:
-            ended.set()
+    with progress(title, count) as advance, _looking(lambda: advance(done())):
+        yield
 
 
 @contextmanager
@@ -199,6 +185,22 @@ def watched_from_first(title: str, done: Callable[[], int]) -> Iterator[None]:
     Args:
         done: how much is done; called from another thread.
     """
+    with ExitStack() as drawn:
+        advances = list[Callable[[int], None]]()
+
+        def look() -> None:
+            if not advances and done():
+                advances.append(drawn.enter_context(progress(title)))
+            for advance in advances:
+                advance(done())
+
+        with _looking(look):
+            yield
+
+
+@contextmanager
+def _looking(look: Callable[[], None]) -> Iterator[None]:
+    """Calls ``look`` from time to time from another thread; never where no terminal is."""
     if not sys.stderr.isatty():
         yield
         return
@@ -206,14 +208,11 @@ def watched_from_first(title: str, done: Callable[[], int]) -> Iterator[None]:
 
     ended = threading.Event()
 
-    def look() -> None:
+    def repeat() -> None:
         while not ended.wait(LOOK_S):
-            if done():
-                with progress(title) as advance:
-                    while not ended.wait(LOOK_S):
-                        advance(done())
+            look()
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=repeat, daemon=True)
     watcher.start()
     try:
         yield

@@ -149,7 +149,7 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
 def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
     """Energy that the model counted action by action, of a device whose file says what each takes,
     with what it draws for as long as the kernel is expected to take. Its power limit has made the
-    time longer, not the energy less (:func:`~.power.held_s`).
+    time longer, not the energy less (:func:`~.power.held`).
     """
     estimate = joules + waiting_w(device) * (times.estimate_s - times.analysis.time_s)
     spread = math.exp(Z90 * times.analysis.energy_log_sd)

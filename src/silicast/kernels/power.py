@@ -85,20 +85,22 @@ class Draw:
     memory_w: F64
 
 
-def held_s(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> F64:
-    """What kernels take under a power limit where each action's energy is known and stays: the
-    clock falls and the voltage does not, until their joules come at the rate that the limit leaves.
+def held(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> tuple[F64, F64]:
+    """Seconds and joules of kernels under a power limit where each action's energy is known and
+    stays: the clock falls and the voltage does not, until the actions' joules come at the rate that
+    the limit leaves.
 
     Args:
         seconds: without the limit, shape (n,).
         actions_j: of the actions alone; ``idle_w``: drawn beside them.
         limit_w: above ``idle_w``; infinite where nothing limits it.
 
-    >>> held_s(np.array([1.0, 1.0]), np.array([5.0, 30.0]), 10.0, 20.0).tolist()
-    [1.0, 3.0]
+    >>> took_s, took_j = held(np.array([1.0, 1.0]), np.array([5.0, 30.0]), 10.0, 20.0)
+    >>> took_s.tolist(), took_j.tolist()
+    ([1.0, 3.0], [15.0, 60.0])
     """
-    found: F64 = xp.maximum(seconds, actions_j / (limit_w - idle_w))
-    return found
+    took_s: F64 = xp.maximum(seconds, actions_j / (limit_w - idle_w))
+    return took_s, actions_j + took_s * idle_w
 
 
 def limits(device: Device) -> bool:

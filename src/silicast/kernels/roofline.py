@@ -20,7 +20,7 @@ from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held_s
+from silicast.kernels.power import held
 from silicast.workload.libraries import library
 from silicast.workload.op import Variant
 
@@ -235,8 +235,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     own, energy_j = rates.energies, None
     if own is not None:
         actions_j = _actions_j(work, dram_bytes, own)
-        time_s = held_s(time_s, actions_j, own.static_w, own.limit_w)
-        energy_j = actions_j + time_s * own.static_w
+        time_s, energy_j = held(time_s, actions_j, own.static_w, own.limit_w)
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = xp.full_like(total, 0.0)
     for seconds in resource_s.values():

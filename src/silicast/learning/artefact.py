@@ -177,22 +177,30 @@ def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 
 def bins_of(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """The bin of every code, from the first code of each."""
-    return np.searchsorted(edges, np.arange(CODES), side="right").astype(np.uint8)
+    """The bin of every code, shape (F, CODES), from what :func:`edges_of` made."""
+    every = np.arange(CODES)
+    return np.stack([np.searchsorted(row, every, side="right") for row in edges]).astype(np.uint8)
 
 
 def _forest(tensors: Mapping[str, NDArray[Any]]) -> Forest:
     """A forest from its tensors; those of format 1 have no regions and whole leaves."""
-    bins = np.stack([bins_of(row) for row in tensors["edges"]])
-    whole = trees_of_tensors(bins, tensors)
+    whole = trees_of_tensors(bins_of(tensors["edges"]), tensors)
     counts = tensors["counts"].tolist() if "counts" in tensors else [len(whole.features)]
+    first, *others = parts_of(whole, counts)
+    splits = tensors.get("splits", np.zeros((0, 3), np.int16))
+    return Forest(first, splits, tuple(others))
+
+
+def parts_of(whole: Trees, counts: Sequence[int]) -> tuple[Trees, ...]:
+    """Sums of so many trees each, one after the other."""
     parts, at = [], 0
     for count in counts:
         some = slice(at, at + count)
-        parts.append(Trees(bins, whole.features[some], whole.thresholds[some], whole.leaves[some]))
+        parts.append(
+            Trees(whole.bins, whole.features[some], whole.thresholds[some], whole.leaves[some])
+        )
         at += count
-    splits = tensors.get("splits", np.zeros((0, 3), np.int16))
-    return Forest(parts[0], splits, tuple(parts[1:]))
+    return tuple(parts)
 
 
 def trees_of_tensors(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]]) -> Trees:
@@ -320,6 +328,11 @@ def tensors_under(tensors: Mapping[str, NDArray[Any]], head: str) -> dict[str, N
     return {n.removeprefix(head): x for n, x in tensors.items() if n.startswith(head)}
 
 
+def put_under(head: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The tensors with ``head`` before their names: what :func:`tensors_under` finds again."""
+    return {head + name: values for name, values in tensors.items()}
+
+
 def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card:
     """Writes tensors and then the card with their hash; returns that card.
 
@@ -329,8 +342,8 @@ def write_artefact(path: Path, card: Card, parts: Mapping[str, Learned]) -> Card
     """
     tensors: dict[str, NDArray[Any]] = {}
     for key, part in parts.items():
-        tensors |= {f"{key}/{name}": value for name, value in _tensors(part.trees).items()}
+        tensors |= put_under(f"{key}/", _tensors(part.trees))
         for kind, trees in (("ceiling", part.ceiling), ("spread", part.spread)):
-            tensors |= {f"{key}/{kind}/{name}": x for name, x in tensors_of_trees([trees]).items()}
+            tensors |= put_under(f"{key}/{kind}/", tensors_of_trees([trees]))
         tensors[f"{key}/ranges"] = part.ranges.astype(np.uint16)
     return write_card(path, card, tensors)

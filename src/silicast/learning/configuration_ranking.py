@@ -47,6 +47,7 @@ from silicast.kernels.tile_times import (
 from silicast.learning.artefact import (
     bins_of,
     edges_of,
+    put_under,
     read_card,
     tensors_of_trees,
     tensors_under,
@@ -155,11 +156,11 @@ def read_ranker(path: Path) -> Ranker:
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
     card, tensors = read_card(path, RankerCard, (FORMAT,))
-    bins = np.stack([bins_of(row) for row in tensors["edges"]])
+    bins = bins_of(tensors["edges"])
     odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
     choice = None
     if CHOICE_EDGES in tensors:
-        own = np.stack([bins_of(row) for row in tensors[CHOICE_EDGES]])
+        own = bins_of(tensors[CHOICE_EDGES])
         choice = trees_of_tensors(own, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
 
@@ -168,10 +169,10 @@ def write_ranker(path: Path, ranker: Ranker) -> None:
     """Writes tensors and then the card with their hash."""
     tensors: dict[str, NDArray[Any]] = {"edges": edges_of(ranker.odds.bins)}
     for part, trees in zip(PARTS, (ranker.odds, ranker.time), strict=True):
-        tensors |= {f"{part}/{name}": x for name, x in tensors_of_trees([trees]).items()}
+        tensors |= put_under(f"{part}/", tensors_of_trees([trees]))
     if ranker.choice is not None:
         tensors[CHOICE_EDGES] = edges_of(ranker.choice.bins)
-        tensors |= {f"choice/{name}": x for name, x in tensors_of_trees([ranker.choice]).items()}
+        tensors |= put_under("choice/", tensors_of_trees([ranker.choice]))
     write_card(path, ranker.card, tensors)
 
 

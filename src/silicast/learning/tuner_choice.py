@@ -32,6 +32,8 @@ from silicast.kernels.core_limits import core_limits
 from silicast.learning.artefact import (
     bins_of,
     edges_of,
+    parts_of,
+    put_under,
     read_card,
     tensors_of_trees,
     tensors_under,
@@ -225,23 +227,12 @@ def read_tuner(path: Path) -> Tuner:
     card, tensors = read_card(path, TunerCard, (FORMAT,))
     trees: dict[str, dict[str, tuple[Trees, ...]]] = {}
     for kind, sides in card.sizes.items():
-        bins = np.stack([bins_of(row) for row in tensors[f"{kind}/edges"]])
-        trees[kind] = {
-            side: _split(
-                trees_of_tensors(bins, tensors_under(tensors, f"{kind}/{side}/")), len(sizes)
-            )
-            for side, sizes in sides.items()
-        }
+        bins, trees[kind] = bins_of(tensors[f"{kind}/edges"]), {}
+        for side, sizes in sides.items():  # as many trees for each size
+            whole = trees_of_tensors(bins, tensors_under(tensors, f"{kind}/{side}/"))
+            counts = [len(whole.features) // len(sizes)] * len(sizes)
+            trees[kind][side] = parts_of(whole, counts)
     return Tuner(card, trees)
-
-
-def _split(every: Trees, count: int) -> tuple[Trees, ...]:
-    """As many trees for each of ``count`` sizes."""
-    each = len(every.features) // count
-    return tuple(
-        Trees(every.bins, every.features[some], every.thresholds[some], every.leaves[some])
-        for some in (slice(place * each, (place + 1) * each) for place in range(count))
-    )
 
 
 def write_tuner(path: Path, tuner: Tuner) -> None:
@@ -250,6 +241,5 @@ def write_tuner(path: Path, tuner: Tuner) -> None:
     for kind, sides in tuner.trees.items():
         tensors[f"{kind}/edges"] = edges_of(next(iter(sides.values()))[0].bins)
         for side, trees in sides.items():
-            own = tensors_of_trees(trees)
-            tensors |= {f"{kind}/{side}/{name}": values for name, values in own.items()}
+            tensors |= put_under(f"{kind}/{side}/", tensors_of_trees(trees))
     write_card(path, tuner.card, tensors)

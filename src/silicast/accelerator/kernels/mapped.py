@@ -25,7 +25,7 @@ from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held_s
+from silicast.kernels.power import held
 from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -278,8 +278,7 @@ def analysed(
     energy_j = None
     if not chip.missing_energy:
         actions_j = load.joules + vector_joules
-        time = held_s(time, actions_j, waiting_w(device), most_w(device))
-        energy_j = actions_j + time * waiting_w(device)
+        time, energy_j = held(time, actions_j, waiting_w(device), most_w(device))
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,
