@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 Value = TypeVar("Value")
 
 OF_TOKENS: Final = (
-    "ttft_", "prefill_ms", "output_token", "total_tokens_per_s", "requests_per_s", "energy_per_request_j",
-    "energy_per_output_token_j", "cost_per_million_output_tokens", "kv_",
+    "ttft_", "prefill_ms", "output_token", "total_tokens_per_s", "requests_per_s", "kv_",
+    "energy_per_request_j", "energy_per_output_token_j", "cost_per_million_output_tokens",
 )  # fmt: skip
 """How metrics begin that say nothing, or nothing new, where sequences are counted."""
 
