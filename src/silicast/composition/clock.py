@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 from silicast.composition.machine import Machine
 from silicast.kernels.energy import most_w, waiting_w
@@ -51,9 +50,7 @@ def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
     return (NOT_HELD.format(boost_hz * share / 1e6),)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """What one device draws over some work.
 
     Attributes:

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, cast, final
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def held(seconds: N, actions_j: N, idle_w: float, limit_w: float) -> tuple[N, N]
     >>> took_s.tolist(), took_j.tolist()
     ([1.0, 3.0], [15.0, 60.0])
     """
-    took_s: N = xp.maximum(seconds, actions_j / (limit_w - idle_w))
+    took_s = cast("N", xp.maximum(seconds, actions_j / (limit_w - idle_w)))
     return took_s, actions_j + took_s * idle_w
 
 
