@@ -6,13 +6,16 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from silicast.report.remaining import Remaining
 
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
@@ -139,14 +142,40 @@ def abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def told_as_it_goes() -> bool:
+    """Whether somebody looks on: stderr is a terminal."""
+    return sys.stderr.isatty()
+
+
+@final
+class _Left:
+    """The text of the time that is left, as of whenever it is drawn."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining, self._start = remaining, time.perf_counter()
+
+    def report(self, done: int) -> None:
+        """So many pieces are done."""
+        self._remaining.report(done, time.perf_counter() - self._start)
+
+    def __str__(self) -> str:
+        from silicast.report.remaining import roughly
+
+        left = self._remaining.left_s(time.perf_counter() - self._start)
+        return "" if left is None else f"{roughly(left)} left"
+
+
 @contextmanager
-def progress(title: str, count: int | None = None) -> Iterator[Advance]:
+def progress(
+    title: str, count: int | None = None, foretold_s: Sequence[float] | None = None
+) -> Iterator[Advance]:
     """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
 
     Args:
         count: how much there is to do; None where that is not known beforehand.
+        foretold_s: seconds that each of so many is expected to take; None where nobody knows.
     """
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield lambda _done: None
         return
     import threading
@@ -154,14 +183,24 @@ def progress(title: str, count: int | None = None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from silicast.report.remaining import Remaining
+
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(title, total=count)
+    left = None if count is None else _Left(Remaining(count, foretold_s))
+    text = () if left is None else (TextColumn("{task.fields[left]}"),)
+    bar = Progress(*columns, *text, console=Console(stderr=True), transient=True)
+    task = bar.add_task(title, total=count, left=left)
+
+    def advance(done: int) -> None:
+        if left is not None:
+            left.report(done)
+        bar.update(task, completed=done)
+
     starter = threading.Timer(1.0, bar.start)
     starter.daemon = True
     starter.start()
     try:
-        yield lambda done: bar.update(task, completed=done)
+        yield advance
     finally:
         starter.cancel()
         bar.stop()
@@ -201,7 +240,7 @@ def watched_from_first(title: str, done: Callable[[], int]) -> Iterator[None]:
 @contextmanager
 def _looking(look: Callable[[], None]) -> Iterator[None]:
     """Calls ``look`` from time to time from another thread; never where no terminal is."""
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield
         return
     import threading
@@ -224,7 +263,7 @@ def _looking(look: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def live_line() -> Iterator[Callable[[str], None]]:
     """A line on stderr that is drawn over and over; nothing where no terminal is."""
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield lambda _text: None
         return
     from rich.console import Console
