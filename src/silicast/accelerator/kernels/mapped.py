@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
 
 from silicast.accelerator.chip import GROUP, Chip, chip_of
+from silicast.accelerator.device import main_bytes_per_s
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
 from silicast.accelerator.refit import Counted, counted, listening
 from silicast.accelerator.stored import stored_templates, template_of
@@ -175,6 +176,17 @@ class Load:
             self.core_s + other.core_s, self.main_s + other.main_s, self.unit_s + other.unit_s,
             {name: value + other.level_bytes[name] for name, value in self.level_bytes.items()},
             self.main_bytes + other.main_bytes, self.joules + other.joules,
+        )  # fmt: skip
+
+    def reading(self, device: Device, bytes_: F64) -> Load:
+        """And so many bytes of main memory besides, each once."""
+        arch = chip_of(device).design.architecture
+        first = arch.memories[0]
+        access_pj = (first.read_pj or 0.0) / first.block_words
+        return replace(
+            self, main_s=self.main_s + bytes_ / main_bytes_per_s(arch),
+            main_bytes=self.main_bytes + bytes_,
+            joules=self.joules + bytes_ * (8.0 / first.word_bits * access_pj * PICO),
         )  # fmt: skip
 
 
