@@ -75,7 +75,8 @@ def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
     if device.structure is None:
         watts = min(waiting + kernels_j / seconds, most)
         return Drawn(watts, watts * seconds)
-    took_s, joules = held(seconds, kernels_j, waiting, most)
+    found = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
+    took_s, joules = map(float, found)
     return Drawn(joules / took_s, joules)
 
 

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, cast, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
 
@@ -85,13 +85,13 @@ class Draw:
     memory_w: F64
 
 
-def held(seconds: N, actions_j: N, idle_w: float, limit_w: float) -> tuple[N, N]:
-    """Seconds and joules of work under a power limit where each action's energy is known and
+def held(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> tuple[F64, F64]:
+    """Seconds and joules of kernels under a power limit where each action's energy is known and
     stays: the clock falls and the voltage does not, until the actions' joules come at the rate that
     the limit leaves.
 
     Args:
-        seconds: without the limit, shape (n,), or a number.
+        seconds: without the limit, shape (n,).
         actions_j: of the actions alone; ``idle_w``: drawn beside them.
         limit_w: above ``idle_w``; infinite where nothing limits it.
 
@@ -99,7 +99,7 @@ def held(seconds: N, actions_j: N, idle_w: float, limit_w: float) -> tuple[N, N]
     >>> took_s.tolist(), took_j.tolist()
     ([1.0, 3.0], [15.0, 60.0])
     """
-    took_s = cast("N", xp.maximum(seconds, actions_j / (limit_w - idle_w)))
+    took_s: F64 = xp.maximum(seconds, actions_j / (limit_w - idle_w))
     return took_s, actions_j + took_s * idle_w
 
 
