@@ -240,13 +240,22 @@ def design_path(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name:
         return Path(name)
-    known = {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
+    known = design_names()
     if name not in known:
         raise unknown_name(
             f"unknown design {name!r}", "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
         )  # fmt: skip
     return known[name]
+
+
+def design_names() -> dict[str, Path]:
+    """The designs of the catalog, each with its file.
+
+    >>> "systolic-128" in design_names()
+    True
+    """
+    return {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
 
 
 def read_design(path: Path) -> Design:

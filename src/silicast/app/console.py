@@ -170,13 +170,13 @@ class _Left:
 
 @contextmanager
 def progress(
-    title: str, count: int | None = None, foretold_s: Sequence[float] | None = None
+    title: str, count: int | None = None, foretold_s: Sequence[float | None] = ()
 ) -> Iterator[Advance]:
     """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
 
     Args:
         count: how much there is to do; None where that is not known beforehand.
-        foretold_s: seconds that each of so many is expected to take; None where nobody knows.
+        foretold_s: seconds that each of so many is expected to take, as far as is known.
     """
     if not told_as_it_goes():
         yield lambda _done: None
