@@ -156,7 +156,8 @@ class SystemTable(_Strict, frozen=True):
 class StoredTable(_Strict, frozen=True):
     """``[[mapping]]``: a mapping that `silicast design compile` found.
 
-    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out.
+    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out; ``density``
+    is that by which it was searched.
     """
 
     op: str
@@ -166,6 +167,7 @@ class StoredTable(_Strict, frozen=True):
     keeps: dict[str, tuple[str, ...]]
     format: str = ""
     gap: float = 0.0
+    density: dict[str, str] = {}
 
 
 class RuleTable(_Strict, frozen=True):

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
 
+NARROW = 60
+"""Columns of a terminal below which progress is told in numbers alone."""
+
 LOOK_S = 0.2
 """Between two looks at how far something is."""
 
@@ -162,7 +165,7 @@ class _Left:
         from silicast.report.remaining import roughly
 
         left = self._remaining.left_s(time.perf_counter() - self._start)
-        return "" if left is None else f"{roughly(left)} left"
+        return f"{roughly(left)} left" if left else ""
 
 
 @contextmanager
@@ -185,10 +188,12 @@ def progress(
 
     from silicast.report.remaining import Remaining
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    drawn = () if console.width < NARROW else (BarColumn(), TimeElapsedColumn())
     left = None if count is None else _Left(Remaining(count, foretold_s))
     text = () if left is None else (TextColumn("{task.fields[left]}"),)
-    bar = Progress(*columns, *text, console=Console(stderr=True), transient=True)
+    columns = (TextColumn(title), MofNCompleteColumn(), *drawn, *text)
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=count, left=left)
 
     def advance(done: int) -> None:
