@@ -407,8 +407,10 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
                 kind="unsupported", field=memory.name,
-                hint="let a tensor pass it by, or make it larger; words are as wide as the wider "
-                "of inputs and results, which are of 16 bits for products in int8 too",
+                hint=f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
+                "more (capacity_words x word_bits) in a file of the design, or let a tensor pass "
+                "it by; words are as wide as the wider of inputs and results, which are of 16 bits "
+                "for products in int8 too",
             )  # fmt: skip
     return SilicastError(
         "no mapping keeps to the constraints", kind="unsupported", field=einsum.name,

@@ -6,7 +6,8 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, final
@@ -14,8 +15,13 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from silicast.report.remaining import Remaining
+
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
+
+NARROW = 60
+"""Columns of a terminal below which progress is told in numbers alone."""
 
 LOOK_S = 0.2
 """Between two looks at how far something is."""
@@ -139,14 +145,40 @@ def abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def told_as_it_goes() -> bool:
+    """Whether somebody looks on: stderr is a terminal."""
+    return sys.stderr.isatty()
+
+
+@final
+class _Left:
+    """The text of the time that is left, as of whenever it is drawn."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining, self._start = remaining, time.perf_counter()
+
+    def report(self, done: int) -> None:
+        """So many pieces are done."""
+        self._remaining.report(done, time.perf_counter() - self._start)
+
+    def __str__(self) -> str:
+        from silicast.report.remaining import roughly
+
+        left = self._remaining.left_s(time.perf_counter() - self._start)
+        return f"{roughly(left)} left" if left else ""
+
+
 @contextmanager
-def progress(title: str, count: int | None = None) -> Iterator[Advance]:
+def progress(
+    title: str, count: int | None = None, foretold_s: Sequence[float | None] = ()
+) -> Iterator[Advance]:
     """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
 
     Args:
         count: how much there is to do; None where that is not known beforehand.
+        foretold_s: seconds that each of so many is expected to take, as far as is known.
     """
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield lambda _done: None
         return
     import threading
@@ -154,14 +186,26 @@ def progress(title: str, count: int | None = None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(title, total=count)
+    from silicast.report.remaining import Remaining
+
+    console = Console(stderr=True)
+    drawn = () if console.width < NARROW else (BarColumn(), TimeElapsedColumn())
+    left = None if count is None else _Left(Remaining(count, foretold_s))
+    text = () if left is None else (TextColumn("{task.fields[left]}"),)
+    columns = (TextColumn(title), MofNCompleteColumn(), *drawn, *text)
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(title, total=count, left=left)
+
+    def advance(done: int) -> None:
+        if left is not None:
+            left.report(done)
+        bar.update(task, completed=done)
+
     starter = threading.Timer(1.0, bar.start)
     starter.daemon = True
     starter.start()
     try:
-        yield lambda done: bar.update(task, completed=done)
+        yield advance
     finally:
         starter.cancel()
         bar.stop()
@@ -201,7 +245,7 @@ def watched_from_first(title: str, done: Callable[[], int]) -> Iterator[None]:
 @contextmanager
 def _looking(look: Callable[[], None]) -> Iterator[None]:
     """Calls ``look`` from time to time from another thread; never where no terminal is."""
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield
         return
     import threading
@@ -224,7 +268,7 @@ def _looking(look: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def live_line() -> Iterator[Callable[[str], None]]:
     """A line on stderr that is drawn over and over; nothing where no terminal is."""
-    if not sys.stderr.isatty():
+    if not told_as_it_goes():
         yield lambda _text: None
         return
     from rich.console import Console

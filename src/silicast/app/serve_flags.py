@@ -28,7 +28,8 @@ class ServeFlags:
         trace: a file of requests with their times and lengths: .csv, .jsonl or .parquet.
         skip_bad_rows: leave out rows of the trace that are no requests, and say how many.
         input_len: prompt tokens of a request; left out, 1024, or what the model is made for.
-        output_len: tokens generated for a request; left out, 128, or none of an encoder.
+        output_len: tokens generated for a request; left out, 128, or none of an encoder
+            or an engine that answers in one pass.
         requests: how many; left out, 10 for each client, or 1000.
         range_ratio: lengths are drawn evenly from this share of them up to the whole; left out, all
             are equal.
@@ -82,7 +83,9 @@ def serving_scenario(
     if asked.trace is None:
         from silicast.scenario.usual_lengths import usual_lengths
 
-        workload |= usual_lengths(str(asked.model), asked.input_len, asked.output_len)
+        workload |= usual_lengths(
+            str(asked.model), asked.input_len, asked.output_len, engine=asked.engine
+        )
     for name in ("input_len", "output_len", "requests", "range_ratio"):
         if getattr(asked, name) is not None:
             workload[name] = getattr(asked, name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from silicast.composition.machine import Machine
 from silicast.kernels.energy import most_w, waiting_w
-from silicast.kernels.power import MIN_CLOCK_SHARE, board, clock_share
+from silicast.kernels.power import MIN_CLOCK_SHARE, board, clock_share, held
 
 TOLERANCE = 0.005
 """A clock this close to boost is boost."""
@@ -49,12 +50,38 @@ def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
     return (NOT_HELD.format(boost_hz * share / 1e6),)
 
 
-def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:
-    """What the board draws on average over some work, at most its limit; watts.
+class Drawn(NamedTuple):
+    """What one device draws over some work.
+
+    Attributes:
+        power_w: on average, at most its limit; energy_j: in all.
+    """
+
+    power_w: float
+    energy_j: float
+
+
+def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
+    """What a device draws over some work. Of a board, no more than its limit lets it: its voltage
+    falls with the clock. Of a design each action takes what its file states, however long it is
+    held up, so that work which was predicted quicker than the limit allows still takes it all.
 
     Args:
         seconds: what the work takes, waiting included.
         kernels_j: what its kernels take beyond what the board draws while it waits.
     """
     device = machine.limited_device
-    return min(waiting_w(device) + kernels_j / seconds, most_w(device))
+    waiting, most = waiting_w(device), most_w(device)
+    if device.structure is None:
+        watts = min(waiting + kernels_j / seconds, most)
+        return Drawn(watts, watts * seconds)
+    found = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
+    took_s, joules = map(float, found)
+    return Drawn(joules / took_s, joules)
+
+
+def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:
+    """What the device draws on average over some work, at most its limit; watts. As
+    :func:`drawn`.
+    """
+    return drawn(machine, seconds, kernels_j).power_w

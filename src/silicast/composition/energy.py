@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from silicast.composition.clock import power_w
+from silicast.composition.clock import drawn, power_w
 from silicast.composition.machine import Machine
 from silicast.core.prediction import Z90, Quantity
 from silicast.kernels.energy import model_log_sd, states_energy
@@ -66,7 +66,8 @@ def work_energy(
     if not is_modelled(machine):
         return None
     device, seconds = machine.limited_device, time_s.estimate
-    watts, idle = power_w(machine, seconds, kernels_j), power_w(machine, seconds, 0.0)
+    work, idle = drawn(machine, seconds, kernels_j), power_w(machine, seconds, 0.0)
+    watts, joules = work.power_w, work.energy_j
     if watts <= 0.0:
         return None
     most = max(limit_w(machine), watts)
@@ -75,7 +76,7 @@ def work_energy(
     # factors of either end: of power at the time that was predicted, and of the time
     below, above = min(spread, 1.0 / static if static else math.inf), min(spread, most / watts)
     shorter, longer = time_s.p05 / seconds, time_s.p95 / seconds
-    joules, low, high = watts * seconds, idle * time_s.p05, most * time_s.p95
+    low, high = idle * time_s.p05, most * time_s.p95
     # actions that take more than was counted, under a limit, take longer, and not less
     more = above if device.structure is None else spread
     dynamic = 1.0 - static

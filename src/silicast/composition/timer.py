@@ -11,6 +11,7 @@ import numpy as np
 from silicast.composition.engine_lowering import COLLECTIVES
 from silicast.composition.fusion import smallest_kernel_s
 from silicast.composition.host_copies import OF_HOST, host_times
+from silicast.composition.kept_times import analysis_of, times_of
 from silicast.composition.machine import Machine
 from silicast.composition.node_rows import columns, in_chunks, ragged, running
 from silicast.composition.node_times import Call, NodeGroup, NodeTimes
@@ -25,7 +26,7 @@ from silicast.kernels.implementation import (
     KernelTimes,
     implementation_for,
 )
-from silicast.learning.tiers import in_whole_models, kernel_times
+from silicast.learning.tiers import in_whole_models
 from silicast.workload.op import Affine, Op, OpBatch
 from silicast.workload.symbols import (
     ALL_TOKENS,
@@ -167,7 +168,7 @@ class Timer:
         times = call.times
         if call.batch is None or not isinstance(times, KernelTimes):
             return call if index is None else replace(call, times=rows_of(times, index))
-        slow = self._model(call.batch.family, device).analysed(call.batch, device)
+        slow = analysis_of(self._model(call.batch.family, device), call.batch, device)
         before_s = analytic_s(times)
         if index is not None:
             before_s, times = before_s[index], beside_analysis(times, index)
@@ -329,10 +330,10 @@ class Timer:
         implementation = self._model(batch.family, device)
         boosted = self.machine.boosted_device
         known = self.machine.evidence
-        times = in_whole_models(kernel_times(implementation, batch, boosted, known), known)
+        times = in_whole_models(times_of(implementation, batch, boosted, known), known)
         if device.clocks.boost_hz == boosted.clocks.boost_hz:
             return times
-        return _slowed(times, implementation.analysed(batch, device), analytic_s(times))
+        return _slowed(times, analysis_of(implementation, batch, device), analytic_s(times))
 
     def _model(self, family: str, device: Device) -> Implementation:
         found = implementation_for(family, device.execution_model)

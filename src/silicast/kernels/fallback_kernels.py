@@ -104,11 +104,14 @@ class CountedFallback(Fallback):
         recipe = RECIPES.get(variant.dtype)
         rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)
         flops, moved = counts_of(self.original, batch)
+        busiest: F64 | float = 1.0
+        if isinstance(self.original, CountsRows):
+            busiest = self.original.busiest_share(batch)
         none = xp.full_like(flops, 0.0)
         constants = load_physics(self.group).constants(device.architecture)
         experts = batch.dims.get("experts", none)
         work = Work(
-            matrix_ops=flops, matrix_issued=flops, vector_ops=none, vector_useful=none,
+            matrix_ops=flops, matrix_issued=flops * busiest, vector_ops=none, vector_useful=none,
             special_ops=none, read_bytes=moved, write_bytes=none, moved_bytes=moved,
             serial_s=none + experts * constants.get(f"{self.family}.expert_s", 0.0),
             tasks=xp.full_like(flops, rates.units),

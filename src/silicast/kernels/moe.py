@@ -253,6 +253,16 @@ class Moe(Implementation, CountsRows):
         bits = -(-hit // ep) * weight * recipe.weight_bits + rows * BITS[recipe.output]
         return 2.0 * local * weight, np.ceil(bits / 8.0)
 
+    def busiest_share(self, batch: OpBatch) -> F64 | float:
+        """See :class:`CountsRows`: under the op's distribution."""
+        name = distribution_of(batch.variant)
+        if name == "balanced":
+            return 1.0
+        size = _columns(batch)
+        loads = busiest_loads(name, size.tokens, size.experts, size.topk, size.ep)
+        even = -(-(size.tokens * size.topk) // size.ep)
+        return np.maximum(loads.tokens() / even, 1.0)
+
 
 def _widths(variant: Variant) -> int:
     """Multiples of the intermediate size that the part's weights have."""

@@ -88,7 +88,9 @@ class RooflineAttention(RooflineKernel):
         seen = xp.where(sweeps > 1.0, xp.maximum(visited / queries * sweeps, keys), keys)
         readers = heads if c.get("each_head_reads") else groups
         swept = 2.0 * work.total(seen) * readers * width * kv_size * c["paged_read"]
+        mask = column(batch, "mask_bytes", 0)
         read, written = tokens * heads * width * q_size + cached, tokens * heads * width * 2.0
+        read = read + mask
         tasks = work.total(blocks) * groups
         fill = xp.minimum(tasks * c["attention_splits"], rates.units) / rates.units
         none = xp.full_like(read, 0.0)

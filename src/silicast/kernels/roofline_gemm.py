@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core import xp
-from silicast.core.dtypes import BITS, recipe_for
+from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.gemm_shapes import gemm_sizes
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.roofline import Rates, RooflineKernel, Work, analyse_work
+from silicast.kernels.sparsity import is_sparse, sparse_rate, stored_bits
 from silicast.workload.libraries import library
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -72,7 +73,8 @@ class RooflineGemm(RooflineKernel):
         m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
         products = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
         issued, fill_s = self.issued(device, recipe.compute, m, n, k, products)
-        size_a, size_b = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0
+        faster = sparse_rate(batch.variant, recipe, device)
+        size_a, size_b = recipe.activation_bits / 8.0, _weight_bits(batch.variant, recipe) / 8.0
         a, b = m * k * size_a, n * k * size_b
         out = m * n * (BITS[recipe.output] / 8.0)
         reads = blocked_reads(a, b, m, n, rates.chip_bytes)
@@ -89,8 +91,8 @@ class RooflineGemm(RooflineKernel):
             widened = n * k * products * widen_ops(recipe)
         return analyse_work(
             Work(
-                matrix_ops=2.0 * m * n * k * products,
-                matrix_issued=issued,
+                matrix_ops=2.0 * m * n * k * products / faster,
+                matrix_issued=issued / faster,
                 vector_ops=m * n * products + 4.0 * converted + widened,
                 vector_useful=none,
                 special_ops=none,
@@ -127,8 +129,13 @@ class RooflineGemm(RooflineKernel):
         recipe = recipe_for(op.variant.dtype)
         converts = op.variant.flag("includes_quantize") and recipe.quantizes
         activations = BITS[recipe.output if converts else recipe.activations]
-        bits = m * k * activations + n * k * recipe.weight_bits + m * n * BITS[recipe.output]
+        stored = _weight_bits(op.variant, recipe)
+        bits = m * k * activations + n * k * stored + m * n * BITS[recipe.output]
         return batch * -int(-bits // 8)
+
+
+def _weight_bits(variant: Variant, recipe: Recipe) -> float:
+    return stored_bits(recipe) if is_sparse(variant) else recipe.weight_bits
 
 
 def blocked_reads(a: F64, b: F64, m: F64, n: F64, chip_bytes: float) -> F64:

@@ -16,3 +16,7 @@ class CountsRows(ABC):
         """Useful operations, and bytes that must move once, of every op, shape (n,): ``flops`` and
         ``compulsory_bytes`` of an :class:`~.implementation.Implementation`.
         """
+
+    def busiest_share(self, batch: OpBatch) -> F64 | float:  # noqa: ARG002
+        """Operations of the busiest rank over those counted, which are shared out evenly."""
+        return 1.0

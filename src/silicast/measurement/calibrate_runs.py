@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from silicast.composition.engine import engine_names, find_engine
 from silicast.composition.error_correlation import constants as spreads
+from silicast.composition.kept_times import keeping_times
 from silicast.composition.machine import IN_LINE
 from silicast.composition.measured_host import (
     BETWEEN,
@@ -112,7 +113,8 @@ def fit_runs(
     if len({case.identity for case in cases}) < FEWEST and not any(map(is_served, cases)):
         return None
     thinned = [cases[i] for i in np.linspace(0, len(cases) - 1, min(len(cases), MOST)).astype(int)]
-    return _Fit(thinned, device, base, folder).result()
+    with keeping_times():
+        return _Fit(thinned, device, base, folder).result()
 
 
 def untold(calibration: Calibration) -> list[str]:

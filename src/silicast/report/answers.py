@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.report.numbers import Shown, percent, rounded, split_metric
+from silicast.report.sequences import counts_sequences, without_tokens
 from silicast.report.tables import listing
 from silicast.report.uncertainty import uncertainty_line, uncertainty_table
 from silicast.report.why import (
@@ -23,6 +24,7 @@ from silicast.report.why import (
     waits_table,
     why_table,
 )
+from silicast.scenario.usual_lengths import generates
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
@@ -77,13 +79,28 @@ def title(scenario: Mapping[str, Any]) -> str:
     if isinstance(parallel, Mapping):
         words += [f"{key} {value}" for key, value in parallel.items() if value not in (1, None)]
     words += [name for key in ("engine",) if (name := _name(scenario.get(key)))]
-    if isinstance(workload, Mapping) and scenario.get("task") == "inference":
-        words += _lengths(workload)
-    if isinstance(workload, Mapping) and scenario.get("task") == "serving":
-        words += _traffic(workload)
-    if isinstance(workload, Mapping) and scenario.get("task") == "capacity":
-        words += _carried(workload)
+    if isinstance(workload, Mapping):
+        words += _work(str(scenario.get("task")), _told(workload, scenario.get("model")))
     return ", ".join(words)
+
+
+def _work(task: str, workload: Mapping[str, Any]) -> Iterable[str]:
+    """What a batch, a traffic or a search is of."""
+    if task == "inference":
+        return _lengths(workload)
+    if task == "serving":
+        return _traffic(workload)
+    return _carried(workload) if task == "capacity" else ()
+
+
+def _told(workload: Mapping[str, Any], model: object) -> Mapping[str, Any]:
+    """A workload without the single token out that stands for a model's generating none."""
+    traffic = workload.get("traffic")
+    if isinstance(traffic, Mapping):
+        return {**workload, "traffic": _told(traffic, model)}
+    if workload.get("output_len") != 1 or generates(model):
+        return workload
+    return {name: value for name, value in workload.items() if name != "output_len"}
 
 
 def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType:
@@ -131,7 +148,7 @@ def _setup(setup: Mapping[str, Any]) -> str:
 
 def shown_metrics(answer: Answer) -> Answer:
     """The answer without what says nothing beside another metric: of one device, a share of it."""
-    metrics = answer["metrics"]
+    metrics = without_tokens(answer["metrics"])
     shown = {
         name: quantity
         for name, quantity in metrics.items()
@@ -163,6 +180,8 @@ def label(metric: str, beside: Collection[str]) -> str:
     """
     if metric == "prefill_ms" and not {"output_tokens_per_s", "decode_step_ms"} & set(beside):
         return "prefill"
+    if metric.startswith("e2e_") and counts_sequences(beside):
+        return split_metric(metric.replace("e2e", "latency", 1))[0]
     return LABELS.get(metric) or split_metric(metric)[0]
 
 
@@ -181,6 +200,8 @@ def notes(answer: Answer) -> list[str]:
         elif float(why["of_bound"]) < FAR_FROM_BOUND <= float(why.get("of_memory", 0.0)):
             memory = f"{percent(float(why['of_memory']))} of what {bound_words('dram')} would allow"
             lines.append(f"at {memory}, and {reached} of its bound, were its operands in the cache")
+        elif why["bound_by"] == "power":
+            lines.append(f"held by {limit}, at {reached} of its bound")
         else:
             lines.append(f"at {reached} of what {limit} would allow")
         lines += [line for line in (ceiling_line(why), balance_line(why)) if line]

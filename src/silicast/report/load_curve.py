@@ -13,6 +13,7 @@ from rich.text import Text
 from silicast.core.errors import SilicastError
 from silicast.report.numbers import Shown, duration, percent, rounded
 from silicast.report.plot_file import check_plot, figure_class, save_plot, time_tick
+from silicast.report.sequences import counts_sequences
 from silicast.report.tables import listing
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SHORT: Final = {"rate": "come", "concurrency": "clients"}
 COLUMNS: Final = {
     "TTFT": "ttft_mean_ms", "p99": "ttft_p99_ms", "TPOT": "tpot_mean_ms", "E2E": "e2e_mean_ms",
     " p99": "e2e_p99_ms", "req/s": "requests_per_s", "tok/s/GPU": "output_tokens_per_s_per_gpu",
-    "goodput": "goodput_per_s",
+    "seq/s/GPU": "sequences_per_s_per_gpu", "goodput": "goodput_per_s",
 }  # fmt: skip
 """Heading -> metric; means, but for the p99 of the latency before it."""
 NARROW: Final = 96
@@ -52,17 +53,22 @@ class CurveTable:
         """Draws it at the width that there is."""
         curve, answered = self._curve, self._curve.answered
         left_out = {" p99", "tok/s/GPU"} if options.max_width < NARROW else set()
+        if counted := _counts_sequences(curve):
+            left_out = {"TTFT", "p99", "tok/s/GPU"}
         shown = {
             heading: name
             for heading, name in COLUMNS.items()
             if heading not in left_out and any(name in a.metrics for _, a in answered)
         }
-        columns = {SHORT[curve.what]: "right", **dict.fromkeys(shown, "right"), "KV": "right"}
+        headings = ["latency" if counted and each == "E2E" else each for each in shown]
+        headings += [] if counted else ["KV"]
+        columns = dict.fromkeys([SHORT[curve.what], *headings], "right")
         rows = []
         for place, (load, answer) in enumerate(answered):
             cells = [_metric(answer.metrics, name) for name in shown.values()]
-            used = answer.metrics["kv_utilisation_max"].estimate
-            rows.append([f"{load:g}", *cells, percent(used), self._mark(place)])
+            if not counted:
+                cells.append(percent(answer.metrics["kv_utilisation_max"].estimate))
+            rows.append([f"{load:g}", *cells, self._mark(place)])
         yield listing(columns | {"": "left"}, rows)
 
     def _mark(self, place: int) -> str:
@@ -70,6 +76,11 @@ class CurveTable:
         if curve.saturated is not None and place >= curve.saturated:
             return "full"
         return "knee" if place == curve.knee else ""
+
+
+def _counts_sequences(curve: Curve) -> bool:
+    """Whether the model generates no tokens."""
+    return any(counts_sequences(answer.metrics) for _, answer in curve.answered)
 
 
 def _metric(metrics: Mapping[str, Any], name: str) -> str:
@@ -170,19 +181,14 @@ def write_plot(path: Path, curve: Curve, head: str) -> None:
     """
     check_plot(path)
     figure = figure_class()(figsize=(7.0, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    answered = curve.answered
-    rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
-    _draw(
-        left, rates, [a for _, a in answered], {"e2e_mean_ms": "E2E mean", "e2e_p99_ms": "E2E p99"}
-    )
-    _draw(
-        right,
-        rates,
-        [a for _, a in answered],
-        {"ttft_p99_ms": "TTFT p99", "tpot_mean_ms": "TPOT mean"},
-    )
-    for axes in (left, right):
+    answers = [answer for _, answer in curve.answered]
+    rates = [answer.metrics["requests_per_s"].estimate for answer in answers]
+    whole = "latency" if _counts_sequences(curve) else "E2E"
+    panels = [{"e2e_mean_ms": f"{whole} mean", "e2e_p99_ms": f"{whole} p99"}]
+    if not _counts_sequences(curve):
+        panels.append({"ttft_p99_ms": "TTFT p99", "tpot_mean_ms": "TPOT mean"})
+    for axes, names in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, rates, answers, names)
         if curve.knee is not None:
             axes.axvline(rates[curve.knee], color="0.5", linestyle=":", linewidth=1.0)
             axes.annotate(
@@ -204,6 +210,8 @@ def _draw(
     axes: Any, rates: Sequence[float], answers: Sequence[Any], names: Mapping[str, str]
 ) -> None:
     for number, (name, label) in enumerate(names.items()):
+        if any(name not in answer.metrics for answer in answers):
+            continue  # of single tokens there is no time between two
         beliefs = [answer.metrics[name] for answer in answers]
         color = ("C0", "C1")[number]
         axes.plot(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from silicast.report.plot_file import check_plot, figure_class, save_plot
+from silicast.report.sequences import without_tokens
 from silicast.scenario.answer import Answer, Belief
 
 
@@ -47,7 +48,7 @@ def answer_html(answer: Answer) -> str:
     rows = [
         (name, f"{belief.estimate:.4g}", f"{belief.p05:.4g}", f"{belief.p95:.4g}",
          f"{answer.bound[name]:.4g}" if name in answer.bound else "")
-        for name, belief in answer.metrics.items()
+        for name, belief in without_tokens(answer.metrics).items()
     ]  # fmt: skip
     said = "".join(f"<li>{escape(text)}</li>" for text in answer.warnings)
     sure = f"<p>tier {escape(answer.tier)}, domain {escape(answer.domain)}</p>"

@@ -18,6 +18,7 @@ from silicast.hardware.catalog import find_device
 from silicast.report.answers import label, notes, setup_lines, shown_metrics
 from silicast.report.drawings import Bar, Piece, Point, bars, interval, scatter
 from silicast.report.numbers import Shown, duration, percent, rounded
+from silicast.report.sequences import counts_sequences, without_tokens
 from silicast.report.serving import LATENCIES, RATES, STATISTICS, LatencyTable, serving_lines
 from silicast.report.training import UPDATE, plan_lines, shares
 from silicast.report.uncertainty import words_of
@@ -33,6 +34,16 @@ MOST_FACTORS: Final = 6
 MOST_SOURCES: Final = 20
 _IN_TABLE: Final = ("power:", "cost:")
 """Lines on what the table of metrics has too."""
+_OF_TOKENS: Final = (
+    "total_ms", "step_time_s", "e2e_ms", "ttft_p50_ms", "tpot_mean_ms", "output_tokens_per_s",
+    "tokens_per_s_per_gpu",
+)  # fmt: skip
+_OF_SEQUENCES: Final = ("total_ms", "e2e_p50_ms", "e2e_p99_ms", "sequences_per_s")
+_OF_EACH: Final = (
+    "energy_per_sequence_j", "energy_per_output_token_j", "cost_per_million_sequences",
+    "cost_per_million_output_tokens",
+)  # fmt: skip
+"""What an answer is told by in a sentence, the first four that it has."""
 _SPREAD: Final = ("mean", "p99")
 """Statistics of latencies that have their interval beside them."""
 STYLE: Final = """
@@ -150,17 +161,12 @@ def _section(title: str, parts: Sequence[str]) -> list[str]:
 
 def _verdict(answer: Answer) -> str:
     """The answer in one sentence."""
-    metrics = answer["metrics"]
+    metrics = without_tokens(answer["metrics"])
     excess = next((line for line in answer["warnings"] if line.startswith("does not fit")), "")
     if excess:
         return f'<p class="verdict no">{escape(excess)}</p>'
-    chosen = [
-        name
-        for name in ("total_ms", "step_time_s", "e2e_ms", "ttft_p50_ms", "tpot_mean_ms",
-                     "output_tokens_per_s", "tokens_per_s_per_gpu", "energy_per_output_token_j",
-                     "cost_per_million_output_tokens")
-        if name in metrics
-    ]  # fmt: skip
+    told = _OF_SEQUENCES if counts_sequences(metrics) else _OF_TOKENS
+    chosen = [name for name in (*told, *_OF_EACH) if name in metrics]
     words = []
     for name in chosen[:4]:
         shown = Shown(name, metrics[name])
@@ -185,10 +191,10 @@ def _latency_rows(metrics: Mapping[str, Any]) -> list[list[str]]:
 
 def _without_latencies(answer: Answer) -> Answer:
     """What a server's table of latencies and its lines leave out: rates, power, energy and cost."""
-    metrics = answer["metrics"]
+    metrics = without_tokens(answer["metrics"])
     if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
         return answer
-    kept = (*RATES, "power_w", "energy_per_output_token_j", "cost_per_million_output_tokens")
+    kept = (*RATES, "power_w", *_OF_EACH)
     return {**answer, "metrics": {name: metrics[name] for name in kept if name in metrics}}
 
 

@@ -10,24 +10,29 @@ from rich.text import Text
 
 from silicast.report.colocation import colocation_parts
 from silicast.report.numbers import Shown, duration, percent, rounded, split_metric
+from silicast.report.sequences import counts_sequences, without_tokens
 from silicast.report.tables import listing
 
 Metrics = Mapping[str, Mapping[str, float]]
 
 LATENCIES: Final = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+ONE_LATENCY: Final = {"e2e": "latency"}
+"""Of a model that generates no tokens."""
 STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
 WIDE: Final = 110
 """Columns from which on more statistics have their interval beside them."""
 NARROW: Final = 90
 """Columns below which p95 is left out."""
 RATES: Final = (
-    "output_tokens_per_s", "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s",
-    "goodput_per_s",
+    "sequences_per_s", "sequences_per_s_per_gpu", "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s", "goodput_per_s",
 )  # fmt: skip
 WAITS: Final = {
     "kv_cache": "the KV cache is full", "sequences": "as many sequences run as the engine lets",
     "step_tokens": "steps have all the tokens they may", "order": "a step is under way",
 }  # fmt: skip
+COUNTED: Final = {"sequence": "a sequence", "output_token": "an output token"}
+"""What energy and cost are told of: the first that an answer counts."""
 HARDLY: Final = 0.1
 """Share of the time in which requests may wait without anything to say of it."""
 
@@ -56,7 +61,8 @@ class LatencyTable:
 
     def rows(self, statistics: Sequence[str], spread: Sequence[str]) -> Iterator[list[str]]:
         """Cells of each latency: its name, and statistics with intervals behind some of them."""
-        for latency, label in LATENCIES.items():
+        latencies = ONE_LATENCY if counts_sequences(self._metrics) else LATENCIES
+        for latency, label in latencies.items():
             cells = [label]
             for name in statistics:
                 metric = f"{latency}_{name}_ms"
@@ -89,7 +95,8 @@ def partial_report(head: str, values: Mapping[str, float]) -> RenderableType:
 
 def rates_table(metrics: Metrics) -> RenderableType:
     """Throughput, one line each."""
-    known = [name for name in RATES if name in metrics]
+    told = without_tokens(metrics)
+    known = [name for name in RATES if name in told]
     columns = {"": "left", "estimate": "right"}
     if any(metrics[name]["p05"] != metrics[name]["p95"] for name in known):
         columns["90 % interval"] = "right"
@@ -103,7 +110,8 @@ def rates_table(metrics: Metrics) -> RenderableType:
 
 def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """The objective, the KV cache, the queue, the use of the devices, limits and the knee."""
-    why, values = answer["why"], {n: float(q["estimate"]) for n, q in answer["metrics"].items()}
+    why, told = answer["why"], without_tokens(answer["metrics"])
+    values = {n: float(q["estimate"]) for n, q in told.items()}
     yield from slo_lines(why.get("slo", {}))
     if "kv_utilisation" in values:
         yield _kv_line(values)
@@ -120,12 +128,18 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU){memory}"
     if "power_w" in values:
         watts = Shown("power_w", answer["metrics"]["power_w"])
+        each, what = next(
+            (values[f"energy_per_{what}_j"], words)
+            for what, words in COUNTED.items()
+            if f"energy_per_{what}_j" in values
+        )
         yield (
             f"power: {watts.estimate} W a device on average ({watts.interval}), "
-            f"{rounded(values['energy_per_output_token_j'])} J an output token"
+            f"{rounded(each)} J {what}"
         )
-    if "cost_per_million_output_tokens" in values:
-        yield f"cost: {rounded(values['cost_per_million_output_tokens'])} per million output tokens"
+    for what in COUNTED:
+        if (cost := values.get(f"cost_per_million_{what}s")) is not None:
+            yield f"cost: {rounded(cost)} per million {what.replace('_', ' ')}s"
     if isinstance(why.get("queued"), Mapping):
         yield limit_line(why["queued"])
     if isinstance(why.get("knee"), Mapping):

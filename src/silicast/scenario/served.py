@@ -116,6 +116,9 @@ class Served:
         """Every metric of a run."""
         found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
         found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
+        if not self.deployment.model.causal:
+            found["sequences_per_s"] = found["requests_per_s"]
+            found["sequences_per_s_per_gpu"] = found["requests_per_s"] / self.fleet.gpus
         if self.slo is not None:
             found["goodput_per_s"] = self.goodput(records, found)
         if records.verified:
@@ -133,6 +136,9 @@ class Served:
         if (hourly := self.fleet.cost_per_hour) is not None:
             each = hourly / 3600.0 / found["output_tokens_per_s"]
             found["cost_per_million_output_tokens"] = each * 1e6
+            if not self.deployment.model.causal:
+                million_s = 1e6 / found["sequences_per_s"]
+                found["cost_per_million_sequences"] = hourly / 3600.0 * million_s
             if each:
                 found["output_tokens_per_cost"] = 1.0 / each
         return found
@@ -148,6 +154,8 @@ class Served:
         if each is not None and each.p05:
             per = Quantity(1.0 / each.estimate, 1.0 / each.p95, 1.0 / each.p05)
             found["output_tokens_per_joule"] = per
+        if not self.deployment.model.causal and "energy_per_request_j" in found:
+            found["energy_per_sequence_j"] = found["energy_per_request_j"]
         return found
 
     def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:

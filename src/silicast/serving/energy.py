@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from silicast.composition.clock import power_w
+from silicast.composition.clock import Drawn, drawn, power_w
 from silicast.composition.energy import is_modelled, limit_w
 from silicast.composition.step import step_model
 from silicast.core.numerics import I64
@@ -25,27 +25,32 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     """
     if not all(is_modelled(pool.deployment.machine) for pool in fleet.pools):
         return {}
-    seconds, table, first, whole_j = span_s(records), records.log.table(), 0, 0.0
+    seconds, table, first = span_s(records), records.log.table(), 0
+    whole_w, whole_j = 0.0, 0.0
     for pool in fleet.pools:
         own = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
-        whole_j += _watts(table[own], pool, seconds) * seconds * pool.gpus
+        each = _drawn(table[own], pool, seconds)
+        whole_w += each.power_w * pool.gpus
+        whole_j += each.energy_j * pool.gpus
         first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
     most_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
     least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
+    mean_w = whole_w / fleet.gpus
+    each_s = seconds * fleet.gpus
     shares = {
-        "power_w": seconds * fleet.gpus,
         "energy_per_request_j": len(rows),
         "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
     }
-    return {
+    of_one = {"power_w": (mean_w, least_j / each_s, most_j / each_s)}
+    return of_one | {
         name: (whole_j / share, least_j / share, most_j / share) for name, share in shares.items()
     }
 
 
-def _watts(table: I64, pool: Pool, seconds: float) -> float:
-    """Of one device of a pool on average, from the steps of the pool."""
+def _drawn(table: I64, pool: Pool, seconds: float) -> Drawn:
+    """Of one device of a pool, from the steps of the pool."""
     model, kernels_j = step_model(pool.deployment), 0.0
     for kind in KINDS:
         if (mix := mix_of(table, kind, pool.spec.groups)) is not None:
@@ -53,7 +58,7 @@ def _watts(table: I64, pool: Pool, seconds: float) -> float:
             kernels_j += float((each * mix.weights).sum())
     # joules are of one device of every stage, of all replicas
     shares = pool.deployment.plan.pp * pool.count
-    return power_w(pool.deployment.machine, seconds, kernels_j / shares)
+    return drawn(pool.deployment.machine, seconds, kernels_j / shares)
 
 
 def log_sd(pools: Sequence[Pool], waiting_share: float) -> float:

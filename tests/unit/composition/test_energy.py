@@ -48,6 +48,22 @@ def test_power_stays_between_idle_and_the_limit(
     assert found.energy_j.p05 >= idle * time_s.p05 * devices * (1 - 1e-9)
 
 
+@given(seconds=st.floats(1e-6, 1e3), share=st.floats(0.0, 20.0))
+def test_a_design_takes_what_its_actions_take_however_quick(seconds: float, share: float) -> None:
+    machine = Machine(find_device("simba-like"), VLLM)
+    limit, idle = machine.device.power_cap_w, machine.device.idle_power_w or 0.0
+    assert limit is not None
+    actions_j = share * limit * seconds
+    found = work_energy(machine, Quantity.exact(seconds), actions_j, 1)
+    if found is None:  # nothing is drawn
+        assert idle == actions_j == 0.0
+        return
+    assert found.power_w.estimate <= limit * (1 + 1e-9)
+    least_s = actions_j / (limit - idle)
+    expected = actions_j + idle * max(seconds, least_s)
+    assert found.energy_j.estimate == pytest.approx(expected)
+
+
 def test_no_model_no_energy() -> None:
     tpu = Machine(find_device("tpu-v5e"), VLLM)
     assert work_energy(tpu, Quantity.exact(1.0), 1.0, 1) is None

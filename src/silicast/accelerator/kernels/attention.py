@@ -76,7 +76,8 @@ class NestAttention(MappedKernel):
         load = _both_products(
             device, fmt, pairs, queries * group, keys, xp.float64(work.spread(width))
         ).times(visited / np.maximum(dense, 1.0) / pairs)
-        load = _summed(load, work, xp.float64(groups))
+        mask = xp.float64(column(batch, "mask_bytes", 0))
+        load = _summed(load, work, xp.float64(groups)).reading(device, mask)
         kept = work.total(visited) * heads
         vector_s, joules = vector_cost(device, kept * c["softmax_ops"], kept)
         q_size, kv_size = (
@@ -86,7 +87,7 @@ class NestAttention(MappedKernel):
         cached = 2.0 * work.total(keys) * groups * width * kv_size
         return analysed(
             device, variant, load, flops=4.0 * work.total(scores) * heads * width,
-            read=tokens * heads * width * q_size + cached,
+            read=tokens * heads * width * q_size + cached + mask,
             written=tokens * heads * width * q_size, vector_s=vector_s, vector_joules=joules,
         )  # fmt: skip
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
 
 from silicast.accelerator.chip import GROUP, Chip, chip_of
+from silicast.accelerator.device import main_bytes_per_s
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
 from silicast.accelerator.refit import Counted, counted, listening
 from silicast.accelerator.stored import stored_templates, template_of
@@ -25,7 +26,7 @@ from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held
+from silicast.kernels.power import held, power_s
 from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -177,6 +178,17 @@ class Load:
             self.main_bytes + other.main_bytes, self.joules + other.joules,
         )  # fmt: skip
 
+    def reading(self, device: Device, bytes_: F64) -> Load:
+        """And so many bytes of main memory besides, each once."""
+        arch = chip_of(device).design.architecture
+        first = arch.memories[0]
+        access_pj = (first.read_pj or 0.0) / first.block_words
+        return replace(
+            self, main_s=self.main_s + bytes_ / main_bytes_per_s(arch),
+            main_bytes=self.main_bytes + bytes_,
+            joules=self.joules + bytes_ * (8.0 / first.word_bits * access_pj * PICO),
+        )  # fmt: skip
+
 
 def load_of(device: Device, fmt: Format, found: Counted) -> Load:
     """Counts in cycles and words as seconds, bytes and joules at the device's clock."""
@@ -278,7 +290,9 @@ def analysed(
     energy_j = None
     if not chip.missing_energy:
         actions_j = load.joules + vector_joules
-        time, energy_j = held(time, actions_j, waiting_w(device), most_w(device))
+        idle_w, limit_w = waiting_w(device), most_w(device)
+        time, energy_j = held(time, actions_j, idle_w, limit_w)
+        resource_s |= power_s(actions_j, idle_w, limit_w)
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,

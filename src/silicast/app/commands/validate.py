@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from silicast.app import status
-from silicast.app.console import progress, show, warn, write_json
+from silicast.app.console import progress, show, told_as_it_goes, warn, write_json
 from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
@@ -99,18 +99,28 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
     from silicast.validation.checkout import needs_checkout
 
     with needs_checkout():
+        from silicast.report.remaining import foretelling
         from silicast.report.scorecard import scorecard_page, scorecard_table
-        from silicast.validation.scorecard.run import expense, run, save, threshold_failures
+        from silicast.validation.scorecard.run import (
+            expense,
+            foretold_s,
+            run,
+            save,
+            threshold_failures,
+        )  # fmt: skip
 
-        with progress("suites") as advance:
+        for line in expense(names, limit):
+            warn(line)
+        foretold = foretold_s(names, limit) if told_as_it_goes() else {}
+        if said := foretelling(foretold):
+            warn(said)
+        with progress("suites", len(foretold) or None, list(foretold.values())) as advance:
 
             def told(suite: str, done: int, count: int) -> None:
                 advance(done)
                 if done < count and count > 1:
                     warn(f"{done + 1} of {count}: {suite}")
 
-            for line in expense(names, limit):
-                warn(line)
             results = run(names, limit=limit, progress=told)
     missed = [line for result in results for line in threshold_failures(result)]
     if output is not None:

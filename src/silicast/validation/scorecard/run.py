@@ -16,6 +16,7 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import write_atomically
 from silicast.core.hashing import files_hash
 from silicast.learning.tiers import Evidence
+from silicast.validation.scorecard.costs import expected_s
 from silicast.validation.scorecard.figures import summary
 from silicast.validation.scorecard.suite import Scored, Suite, data_folder, resting, suites
 
@@ -77,6 +78,16 @@ def expense(names: Iterable[str] = (), limit: int | None = None) -> list[str]:
     many = f"{len(chosen)} suites" if len(chosen) > 1 else chosen[0].name
     said = f"{many}, {size / 1e6:,.0f} MB of tables, every row"
     return [f"{said}: --limit 500 takes a sample of each"]
+
+
+def foretold_s(names: Iterable[str] = (), limit: int | None = None) -> dict[str, float | None]:
+    """Seconds that each suite of a run will take on this machine; None of one that is not on
+    record.
+
+    Raises:
+        SilicastError: as :func:`run`.
+    """
+    return expected_s(_chosen(names), limit)
 
 
 def artefact_hash() -> str:
