@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -66,6 +67,26 @@ class Remaining:
         begun = self._until[min(last.done + 1, len(self._until) - 1)]
         present = pace * (begun - self._until[last.done]) - (elapsed_s - last.elapsed_s)
         return pace * (self._until[-1] - begun) + max(present, 0.0)
+
+
+@final
+class Watch:
+    """The time that is left as text, as of whenever it is drawn.
+
+    Args:
+        remaining: of work that begins now.
+    """
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining, self._start_s = remaining, time.perf_counter()
+
+    def report(self, done: int) -> None:
+        """So many pieces are done."""
+        self._remaining.report(done, time.perf_counter() - self._start_s)
+
+    def __str__(self) -> str:
+        left = self._remaining.left_s(time.perf_counter() - self._start_s)
+        return f"{roughly(left)} left" if left else ""
 
 
 def foretelling(foretold_s: Mapping[str, float | None]) -> str:
