@@ -132,12 +132,17 @@ class ComputeTable(_Strict, frozen=True):
 
 
 class VectorTable(_Strict, frozen=True):
-    """``[vector]``: units of the whole chip for what is no product; operations of one number."""
+    """``[vector]``: units of the whole chip for what is no product; operations of one number.
+
+    ``operations``: what a compiled library takes of ``per_cycle`` for an element of a kind
+    (``gelu = 92.5``), transcendentals included, where somebody counted.
+    """
 
     per_cycle: float
     special_per_cycle: float | None = None
     energy_pj: float | None = None
     special_energy_pj: float | None = None
+    operations: dict[str, float] = {}
 
 
 class SystemTable(_Strict, frozen=True):
