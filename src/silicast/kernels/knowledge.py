@@ -157,7 +157,7 @@ def not_measured(device: Device) -> str:
         leakage = "" if device.idle_power_w is not None else ", and leakage (its file states none)"
         return (
             f"nobody has built {device.name}: times and energies are counted from mappings; energy "
-            f"leaves out clock tree and control{leakage}: a chip may draw two to three times as much"
+            f"leaves out clock tree and control{leakage}: a chip may draw two to three times that"
         )
     return (
         f"not every kernel was measured on {device.architecture} in its format: constants of "

@@ -116,6 +116,8 @@ class Rates:
         energies: of their actions; None = not stated.
         thread_bytes: operands and results that a further unit is woken for, 0 = all always run;
             fork_s: for waking them and waiting for the last.
+        operations: (kind, vector operations of an element) of elementwise kinds as a library of
+            the device was compiled; others are as the kind says.
     """
 
     pipe: str
@@ -140,6 +142,7 @@ class Rates:
     thread_bytes: float = 0.0
     fork_s: float = 0.0
     energies: Energies | None = None
+    operations: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
     def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
