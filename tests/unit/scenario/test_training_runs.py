@@ -77,3 +77,21 @@ def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> N
 def test_copies_that_share_nothing_have_no_shard_group() -> None:
     wanted = answered(parallel={"dp": 8, "zero": 0})
     assert answered(parallel={"dp": 8, "zero": 0, "shard": 4}).metrics == wanted.metrics
+
+
+def test_energy_of_a_step_of_which_some_layers_run_again_is_between() -> None:
+    """In proportion, as its time is; the answer says the share."""
+    parallel = {"dp": 8, "zero": 1}
+    found = {
+        how: answered(
+            "Llama-3.1-8B", parallel=parallel,
+            workload={"seq_len": 4096, "global_batch": 64, "recompute": how},
+        )
+        for how in ("none", None, "full")
+    }  # fmt: skip
+    share = found[None].why["recompute_share"]
+    assert 0.0 < share < 1.0
+    assert "recompute_share" not in found["full"].why
+    for name in ("step_time_s", "energy_j"):
+        kept, mixed, again = (each.metrics[name].estimate for each in found.values())
+        assert mixed == pytest.approx(kept + share * (again - kept), rel=2e-3), name

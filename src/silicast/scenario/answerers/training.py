@@ -132,11 +132,12 @@ def _at_most_one(share: Quantity) -> Quantity:
 
 def _why(found: TrainingRun) -> dict[str, Any]:
     own, plan = found.rank.deployment, found.rank.plan
-    nodes = [node.op for each in found.passes for node in each.model.graph.nodes]
+    nodes = [node.op for each, _ in found.weighted_passes for node in each.model.graph.nodes]
     return {
         **why_tree(found.step.part), "uncertainty": uncertainty_of({"step_time_s": found.step}),
         **_experts(found), "recompute": found.recompute,
-        "clock_mhz": found.passes[0].clock_hz / 1e6,
+        **({"recompute_share": found.again_share} if found.again_share < 1.0 else {}),
+        "clock_mhz": found.clock_hz / 1e6,
         **found.spread, "memory_gb": found.memory.parts, "memory_peak_at": found.memory.peak_at,
         **calibrated_by(own.machine.evidence, nodes, own.engine, "training"),
         "deployment": description(
