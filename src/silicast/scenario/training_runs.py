@@ -171,7 +171,9 @@ class TrainingRun:
     @property
     def model_flops(self) -> int:
         """Of a step on all devices, nothing counted twice."""
-        return model_flops(self.rank.deployment.model, self.batch) * self.rank.plan.dp
+        model, adapters = self.rank.deployment.model, self.rank.adapters
+        trained = None if adapters is None else adapters.parameters_of(model)
+        return model_flops(model, self.batch, trained) * self.rank.plan.dp
 
 
 @final
