@@ -1,11 +1,12 @@
 """Times the suites of the scorecard; `silicast validate` foretells from it what a run will take.
 
-    python -m benchmarks.speed_scorecard [SUITE ...] [--patience SECONDS]
+    python -m benchmarks.speed_scorecard [SUITE ...] [--patience SECONDS] [--sample ROWS]
 
-Each suite in processes of its own: a sample of 200 rows, then all; where all take longer than the
-patience (300 CPU s unless stated), a sample of 1,000 instead and a straight line from there. CPU
-seconds, brought to one speed of the machine by the reference work that is timed before and after.
-Suites that are not named keep what they have on record.
+Each suite in processes of its own: a sample of 200 rows (or as many as are stated), then all; where
+all take longer than the patience (300 CPU s unless stated), a sample of five times as many instead
+and a straight line from there. CPU seconds, brought to one speed of the machine by the reference
+work that is timed before and after.
+Suites that are not named keep their record.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from silicast.core.files import write_atomically
 from silicast.validation.scorecard.costs import COSTS, reference_s
 from silicast.validation.scorecard.suite import suites
 
-SAMPLE, LARGER = 200, 1000
+SAMPLE, LARGER = 200, 5
+"""Rows of the smaller sample, and how many times as many the larger has."""
 PATIENCE_S = 300
 
 
@@ -40,27 +42,30 @@ def timed(suite: str, limit: int | None, patience: int) -> tuple[float, int] | N
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=False, capture_output=True, preexec_fn=limited)
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode < 0:
+    if done.returncode < 0 or b"BrokenProcessPool" in done.stderr:  # it, or a worker of its
         return None
     if not done.stdout:
         raise SystemExit(f"{suite}: {done.stderr.decode()}")
-    rows = sum(int(metric["silicast"]["rows"]) for metric in json.loads(done.stdout)[0]["metrics"])
+    results = json.loads(done.stdout)
+    if isinstance(results, dict):
+        raise SystemExit(f"{suite}: {results['error']['message']}")
+    rows = sum(int(metric["silicast"]["rows"]) for metric in results[0]["metrics"])
     seconds = sum(getattr(end, name) - getattr(start, name) for name in ("ru_utime", "ru_stime"))
     return seconds / ((before + reference_s()) / 2), rows
 
 
-def cost(suite: str, rows: int, patience: int) -> dict[str, Any]:
+def cost(suite: str, rows: int, patience: int, size: int) -> dict[str, Any]:
     """A suite's entry, in units of the reference work."""
-    sample = timed(suite, SAMPLE, 10 * patience)
+    sample = timed(suite, size, 10 * patience)
     assert sample is not None, f"{suite}: even a sample takes too long"
-    entry = {"sample_rows": SAMPLE, "sample_s": sample[0]}
-    every = timed(suite, None, patience) if rows > SAMPLE else sample
+    entry = {"sample_rows": size, "sample_s": sample[0]}
+    every = timed(suite, None, patience) if rows > size else sample
     if every is not None:
         return {**entry, "rows": every[1], "all_s": max(every[0], sample[0])}
-    larger = timed(suite, LARGER, 10 * patience)
+    larger = timed(suite, LARGER * size, 10 * patience)
     assert larger is not None, f"{suite}: even a sample takes too long"
-    each = max(larger[0] - sample[0], 0.0) / (LARGER - SAMPLE)
-    every_s = larger[0] + each * max(rows - LARGER, 0)
+    each = max(larger[0] - sample[0], 0.0) / max(larger[1] - sample[1], 1)
+    every_s = max(larger[0] + each * max(rows - larger[1], 0), sample[0])
     return {**entry, "rows": rows, "all_s": every_s, "extrapolated": True}
 
 
@@ -76,12 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", default=list(suites()))
     parser.add_argument("--patience", type=int, default=PATIENCE_S)
+    parser.add_argument("--sample", type=int, default=SAMPLE)
     given = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     known = json.loads(COSTS.read_text()) if COSTS.exists() else {"suites": {}}
     unit = known.setdefault("reference_s", reference_s())
     for suite in given.suites:
-        entry = cost(suite, committed_rows(suite), given.patience)
+        entry = cost(suite, committed_rows(suite), given.patience, given.sample)
         for name in ("sample_s", "all_s"):
             entry[name] = float(f"{entry[name] * unit:.3g}")
         known["suites"][suite] = entry

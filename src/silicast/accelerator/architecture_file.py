@@ -132,12 +132,17 @@ class ComputeTable(_Strict, frozen=True):
 
 
 class VectorTable(_Strict, frozen=True):
-    """``[vector]``: units of the whole chip for what is no product; operations of one number."""
+    """``[vector]``: units of the whole chip for what is no product; operations of one number.
+
+    ``operations``: what a compiled library takes of ``per_cycle`` for an element of a kind
+    (``gelu = 92.5``), transcendentals included, where somebody counted.
+    """
 
     per_cycle: float
     special_per_cycle: float | None = None
     energy_pj: float | None = None
     special_energy_pj: float | None = None
+    operations: dict[str, float] = {}
 
 
 class SystemTable(_Strict, frozen=True):
@@ -156,7 +161,8 @@ class SystemTable(_Strict, frozen=True):
 class StoredTable(_Strict, frozen=True):
     """``[[mapping]]``: a mapping that `silicast design compile` found.
 
-    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out.
+    ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out; ``density``
+    is that by which it was searched.
     """
 
     op: str
@@ -166,6 +172,7 @@ class StoredTable(_Strict, frozen=True):
     keeps: dict[str, tuple[str, ...]]
     format: str = ""
     gap: float = 0.0
+    density: dict[str, str] = {}
 
 
 class RuleTable(_Strict, frozen=True):
@@ -238,13 +245,22 @@ def design_path(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name:
         return Path(name)
-    known = {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
+    known = design_names()
     if name not in known:
         raise unknown_name(
             f"unknown design {name!r}", "design",
             f"give a path that ends in .toml, or one of {', '.join(known)}",
         )  # fmt: skip
     return known[name]
+
+
+def design_names() -> dict[str, Path]:
+    """The designs of the catalog, each with its file.
+
+    >>> "systolic-128" in design_names()
+    True
+    """
+    return {path.stem: path for path in sorted((CATALOG / DESIGNS).glob("*.toml"))}
 
 
 def read_design(path: Path) -> Design:

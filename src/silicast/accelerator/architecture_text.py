@@ -8,6 +8,7 @@ from typing import Any
 
 from silicast.accelerator.architecture import ACTIONS, Architecture, FanOut, Memory
 from silicast.accelerator.constraints import Constraints
+from silicast.accelerator.formats import RankFormat, RunLengths
 from silicast.core.toml_text import toml_lines
 
 
@@ -16,7 +17,7 @@ def text_of(
 ) -> str:
     """A file that :func:`.read_design` makes the same architecture of; notes stand on top.
 
-    Densities, formats and what is skipped where zeros are, are not written.
+    Densities and flattened ranks of formats are not written.
 
     >>> from silicast.accelerator.architecture import Compute
     >>> chip = Architecture("x", (Memory("dram"), FanOut("array", (2, 2))), Compute("mac"))
@@ -63,6 +64,7 @@ def table_of(architecture: Architecture, constraints: Constraints) -> dict[str, 
         {
             "per_cycle": (unit.per_cycle, 1.0), "energy_pj": (unit.energy_pj, None),
             "leak_pj": (unit.leak_pj_per_cycle, None), "area_um2": (unit.area_um2, None),
+            "on_zero": (unit.on_zero, "multiply"), "gated_pj": (unit.gated_pj, 0.0),
         }
     )  # fmt: skip
     rules = []
@@ -89,12 +91,15 @@ def _memory(node: Memory) -> dict[str, Any]:
             "exposes_fills": (node.exposes_fills, False), "bank_words": (node.bank_words, None),
             "keeps": (None if node.keeps is None else list(node.keeps), None),
             "may_bypass": (list(node.may_bypass), []), "area_um2": (node.area_um2, None),
+            "recodes": (node.recodes, False),
         }
     )  # fmt: skip
     energy = _changed(
         {
             "read": (node.read_pj, None), "fill": (node.fill_pj, None),
             "update": (node.update_pj, None), "leak": (node.leak_pj_per_cycle, None),
+            "gated": (node.gated_pj, 0.0), "expand": (node.expand_pj, None),
+            "compress": (node.compress_pj, None),
         }
     )  # fmt: skip
     ports = []
@@ -109,7 +114,38 @@ def _memory(node: Memory) -> dict[str, Any]:
         found["energy_pj"] = energy
     if ports:
         found["port"] = ports
+    return found | _zeros(node)
+
+
+def _zeros(node: Memory) -> dict[str, Any]:
+    """What a memory has for zeros that are left out."""
+    found: dict[str, Any] = {}
+    if node.formats:
+        found["format"] = {
+            each.tensor: [_rank(rank) for rank in each.ranks] for each in node.formats
+        }
+    for kind in ("skip", "gate"):
+        rules = [
+            {"target": rule.target, "when_zero": list(rule.conditions)}
+            for rule in node.eliminations if rule.kind == kind
+        ]  # fmt: skip
+        if rules:
+            found[kind] = rules
+    store = node.metadata
+    if store is not None:
+        found["metadata"] = {"word_bits": store.word_bits, "block_words": store.block_words}
+        found["metadata"] |= _changed(
+            {
+                "capacity_words": (store.capacity_words, None), "read_pj": (store.read_pj, None),
+                "fill_pj": (store.fill_pj, None), "update_pj": (store.update_pj, None),
+            }
+        )  # fmt: skip
     return found
+
+
+def _rank(rank: RankFormat) -> str:
+    bits = rank.bits if isinstance(rank, RunLengths) else 0
+    return f"{rank.name}{bits or ''}"
 
 
 def _fan_out(node: FanOut) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from silicast.accelerator.chip import Chip
 from silicast.accelerator.problems import Problem
 from silicast.accelerator.refit import Asked
 from silicast.accelerator.stored import key_of, loops_text, searched, time_gap
+from silicast.accelerator.zero_costs import in_words
 from silicast.core.numerics import F64, I64
 
 FEW = 12
@@ -24,6 +25,9 @@ FEW = 12
 EFFORT = 200_000
 """Partial mappings that are tried for each size."""
 MARK = "# Mappings that `silicast design compile` found."
+
+Words = tuple[tuple[str, str], ...]
+"""(tensor, density)."""
 
 
 @final
@@ -36,6 +40,7 @@ class Wanted(msgspec.Struct, frozen=True, order=True):
     compute: str
     bits: float
     sizes: tuple[int, ...]
+    densities: Words = ()
 
     @property
     def problem(self) -> Problem:
@@ -47,11 +52,12 @@ def wanted(asked: Iterable[Asked]) -> list[Wanted]:
     """The sizes to search for: those that were asked for, with dimensions of many values (tokens,
     cached keys) on the grid, sorted.
     """
-    groups: dict[tuple[Problem, str, float], list[F64]] = {}
+    groups: dict[tuple[Problem, str, float, Words], list[F64]] = {}
     for each in asked:
-        groups.setdefault((each.problem, each.compute, each.bits), []).append(each.sizes)
+        key = (each.problem, each.compute, each.bits, in_words(each.densities))
+        groups.setdefault(key, []).append(each.sizes)
     found: set[Wanted] = set()
-    for (problem, compute, bits), parts in groups.items():
+    for (problem, compute, bits, densities), parts in groups.items():
         sizes = np.unique(np.concatenate(parts, axis=1), axis=1)
         grid = problem.grid(sizes)
         for dim in range(len(sizes)):
@@ -59,7 +65,15 @@ def wanted(asked: Iterable[Asked]) -> list[Wanted]:
                 sizes[dim] = grid[dim]
         columns: I64 = np.unique(sizes, axis=1).astype(np.int64)
         found |= {
-            Wanted(problem.op, problem.stride, problem.dilation, compute, bits, tuple(column))
+            Wanted(
+                problem.op,
+                problem.stride,
+                problem.dilation,
+                compute,
+                bits,
+                tuple(column),
+                densities,
+            )
             for column in columns.T.tolist()
         }
     return sorted(found)
@@ -81,7 +95,9 @@ def compiled(
     for each in work:
         if said is not None:
             said(each)
-        found = searched(chip, each.problem, each.sizes, each.compute, each.bits, effort)
+        found = searched(
+            chip, each.problem, each.sizes, each.compute, each.bits, effort, each.densities
+        )
         nest = found.nest
         tables.append(
             StoredTable(
@@ -89,7 +105,7 @@ def compiled(
                 sizes=dict(zip(each.problem.dims, each.sizes, strict=True)),
                 loops=loops_text(nest),
                 keeps={name: tuple(sorted(kept)) for name, kept in nest.keeps.items()},
-                gap=time_gap(found.cost),
+                gap=time_gap(found.cost), density=dict(each.densities),
             )
         )  # fmt: skip
     return tables
@@ -112,8 +128,13 @@ def _text(table: StoredTable) -> str:
             "", "[[mapping]]", f'op = "{table.op}"', f'format = "{table.format}"',
             f"bits = {table.bits!r}", f"gap = {table.gap!r}", f"sizes = {{ {sizes} }}",
             f"loops = [{_list(table.loops)}]", f"keeps = {{ {_keeps(table.keeps)} }}",
+            *([f"density = {{ {_density(table.density)} }}"] if table.density else []),
         ]
     )  # fmt: skip
+
+
+def _density(words: Mapping[str, str]) -> str:
+    return ", ".join(f'"{name}" = "{value}"' for name, value in words.items())
 
 
 def _keeps(keeps: Mapping[str, tuple[str, ...]]) -> str:

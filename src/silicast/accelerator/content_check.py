@@ -18,6 +18,7 @@ from silicast.accelerator.problems import GROUPED, PRODUCTS
 from silicast.accelerator.problems import Problem as Work
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
+from silicast.kernels.elementwise import KINDS
 
 if TYPE_CHECKING:
     from silicast.accelerator.architecture_file import Design, RuleTable
@@ -93,6 +94,11 @@ def _system(design: Design) -> Iterator[Problem]:
         yield from _in_range(f"vector.{name}", getattr(vector, name, None))
     for name in ("energy_pj", "special_energy_pj"):
         yield from _in_range(f"vector.{name}", getattr(vector, name, None), zero=True)
+    for name, value in (vector.operations if vector else {}).items():
+        where = f"vector.operations.{name}"
+        yield from _in_range(where, value)
+        if name not in KINDS:
+            yield Problem(where, f"a kind among {', '.join(KINDS)}", name)
     for name in ("memory_gb", "memory_gb_per_s", "power_w", "devices_per_node"):
         yield from _in_range(f"system.{name}", getattr(system, name))
     for name in ("launch_us", "idle_w"):

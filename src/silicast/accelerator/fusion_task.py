@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from silicast.accelerator.fusion_search import Fused, best_fusion
 from silicast.accelerator.mapper import EFFORT
 from silicast.accelerator.neighbours import pair_of
-from silicast.accelerator.task import einsum_of, objective_of, task_of
+from silicast.accelerator.task import Change, as_stated, einsum_of, objective_of, task_of
 from silicast.core.errors import SilicastError
 
 NEIGHBOURS = "neighbours"
@@ -17,17 +17,18 @@ NEIGHBOURS = "neighbours"
 
 def fused_task(
     design: str, op: str, sizes: Sequence[str], following: str, objective: str = "",
-    effort: int = EFFORT,
+    effort: int = EFFORT, at: Change = as_stated,
 ) -> Fused:  # fmt: skip
     """An operation and the one that takes what it leaves.
 
     Args:
         following: the second, in words: ``"matmul m=64 n=64 k=256"``.
+        at: what is done to the design before.
 
     Raises:
         SilicastError: an unknown design or size, or operations that are no neighbours.
     """
-    task = task_of(design, op, sizes)
+    task = at(task_of(design, op, sizes))
     words = shlex.split(following)
     if not words or words == [NEIGHBOURS]:
         raise SilicastError(

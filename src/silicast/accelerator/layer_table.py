@@ -15,7 +15,7 @@ from silicast.accelerator.graph_layers import layers_of
 from silicast.accelerator.layers import Feed, Layer, apart, shape_of
 from silicast.accelerator.mapper import EFFORT, Mapped
 from silicast.accelerator.neighbours import pair_of
-from silicast.accelerator.task import Task, mapped, task_on
+from silicast.accelerator.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.workload.op_graph import read_op_graph
 
@@ -133,11 +133,12 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
 
 def mapped_layers(
     design: str, workload: Workload, objective: str = "", effort: int = EFFORT, *,
-    fuse: bool = False,
+    fuse: bool = False, at: Change = as_stated,
 ) -> MappedLayers:  # fmt: skip
     """Maps every distinct layer.
 
     Args:
+        at: what is done to the design before.
         fuse: neighbours run tile by tile where that is better, each layer with one other at most.
 
     Raises:
@@ -146,12 +147,14 @@ def mapped_layers(
     path = Path(design)
     if path.is_dir() or path.suffix in {".yaml", ".yml", ".cfg", ".m"}:
         found = read_hardware(path)
-        architecture = found.architecture
-        tasks = [Task(layer.einsum, architecture, found.constraints) for layer in workload.layers]
+        tasks = [
+            Task(layer.einsum, found.architecture, found.constraints) for layer in workload.layers
+        ]
     else:
         chosen = find_design(design)
-        architecture = chosen.architecture
         tasks = [task_on(chosen, layer.einsum) for layer in workload.layers]
+    tasks = [at(task) for task in tasks]
+    architecture = tasks[0].architecture
     answers = []
     for layer, task in zip(workload.layers, tasks, strict=True):
         try:

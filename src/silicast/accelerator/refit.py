@@ -51,17 +51,19 @@ class Asked:
     Attributes:
         problem, compute, bits: see :func:`.stored.template_of`.
         sizes: (dims, rows).
+        densities: of the tensors.
     """
 
     problem: Problem
     compute: str
     bits: float
     sizes: F64
+    densities: Densities = ()
 
     def origin(self, chip: Chip) -> str:
         """Where the mapping of one size comes from, in words."""
         sizes = self.sizes[:, :1]
-        stored = stored_templates(chip, self.problem, self.compute, self.bits)
+        stored = stored_templates(chip, self.problem, self.compute, self.bits, self.densities)
         if any((each.sizes == sizes[:, 0]).all() for each in stored):
             return "a mapping as compiled, for this very size"
         if not stored and (self.problem.grid(sizes) == sizes).all():
@@ -169,7 +171,7 @@ class Work:
     @cached_property
     def stored(self) -> tuple[Template, ...]:
         """What was compiled for it."""
-        return stored_templates(self.chip, self.problem, self.compute, self.bits)
+        return stored_templates(self.chip, self.problem, self.compute, self.bits, self.densities)
 
     @cached_property
     def leaves_zeros_out(self) -> bool:
@@ -246,10 +248,26 @@ class Work:
             SilicastError: no mapping fits.
         """
         if not self.stored:
-            every, chosen = self.templates(np.array(sizes)[:, None])
-            return [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+            column = np.array(sizes)[:, None]
+            every, chosen = self.templates(column)
+            found = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+            return [*self._without_zeros(column), *found]
         far = self.far(sizes)
         return [self.stored[n] for n in sorted(range(len(far)), key=far.__getitem__)[:NEAREST]]
+
+    def _without_zeros(self, sizes: F64) -> list[Template]:
+        """The mapping of the grid's size nearest to one, searched by what its densities leave."""
+        if not self.leaves_zeros_out or not self.densities:
+            return []
+        key = tuple(self.problem.grid(sizes)[:, 0].tolist())
+        try:
+            return [
+                template_of(self.chip, self.problem, key, self.compute, self.bits, self.densities)
+            ]
+        except SilicastError as error:
+            if error.kind != "unsupported":
+                raise
+            return []
 
     def templates(self, sizes: F64) -> tuple[list[Template], I64]:
         """Mappings to try, and which of them for each size, (few, rows); of two that are the same
@@ -297,7 +315,8 @@ def counted(
     """
     work = work_of(chip, problem, compute, bits, shares, densities)
     if (asked := _ASKED.get()) is not None:
-        asked.append(Asked(problem, compute, bits, np.array(sizes).reshape(len(sizes), -1)))
+        columns = np.array(sizes).reshape(len(sizes), -1)
+        asked.append(Asked(problem, compute, bits, columns, densities))
     if sizes[0].__class__ is not np.ndarray:
         shares_of_main = () if main_shares is None else tuple(main_shares)
         return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +15,13 @@ from silicast.accelerator.mapper import Mapped, best_mapping
 from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.problems import Problem
 from silicast.accelerator.template import Template
+from silicast.accelerator.zero_costs import (
+    Densities,
+    changes_anything,
+    in_words,
+    with_known_densities,
+)
+from silicast.accelerator.zero_mapping import mapped_zeros
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 
@@ -23,14 +31,15 @@ EFFORT = 60_000
 
 @lru_cache(maxsize=8192)
 def template_of(
-    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float
-) -> Template:
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float,
+    densities: Densities = (),
+) -> Template:  # fmt: skip
     """The searched mapping of one size.
 
     Raises:
         SilicastError: no mapping fits.
     """
-    return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT))
+    return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT, densities))
 
 
 def searches() -> int:
@@ -46,17 +55,24 @@ def template_from(chip: Chip, found: Mapped) -> Template:
 
 
 def searched(
-    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int
-) -> Mapped:
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int,
+    densities: Densities = (),
+) -> Mapped:  # fmt: skip
     """The best mapping of one size that ``effort`` partial mappings find: least energy times time,
     or least time where energies are not stated.
+
+    Args:
+        densities: of the tensors, by which mappings are searched; () = as if nothing were zero.
 
     Raises:
         SilicastError: no mapping fits.
     """
     arch = chip.in_format(compute, bits)
     einsum = problem.einsum(dict(zip(problem.dims, sizes, strict=True)))
+    einsum = with_known_densities(einsum, densities)
     objective: Objective = "latency" if chip.missing_energy else "edp"
+    if changes_anything(arch, densities):
+        return mapped_zeros(einsum, arch, chip.rules, objective, effort)
     return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
 
 
@@ -65,11 +81,12 @@ def time_gap(found: Cost) -> float:
     moved once.
     """
     arch, einsum = found.architecture, found.einsum
-    least = einsum.points / (arch.units * arch.compute.per_cycle)
+    left = math.prod(tensor.density.share for tensor in einsum.tensors if not tensor.is_output)
+    least = einsum.points * left / (arch.units * arch.compute.per_cycle)
     for port in arch.memories[0].ports:
         action = {True: "update", False: "read"}
         words = sum(
-            tensor.size(einsum.bounds)
+            tensor.size(einsum.bounds) * tensor.density.share
             for tensor in einsum.tensors
             if action[tensor.is_output] in port.actions
             and (not port.tensors or tensor.name in port.tensors)
@@ -84,18 +101,23 @@ def _floats(einsum: Einsum) -> F64:
 
 @lru_cache(maxsize=1024)
 def stored_templates(
-    chip: Chip, problem: Problem, compute: str, bits: float
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities = ()
 ) -> tuple[Template, ...]:
-    """What was compiled for a problem.
+    """What was compiled for a problem; where some of it is for these densities, only that.
 
     Raises:
         SilicastError: a stored mapping does not belong to its design.
     """
     found = []
     arch = chip.in_format(compute, bits)
-    for number, table in enumerate(chip.stored):
-        if (table.op, table.format, table.bits) != (key_of(problem), compute, bits):
-            continue
+    key = (key_of(problem), compute, bits)
+    tables = [
+        (number, table) for number, table in enumerate(chip.stored)
+        if (table.op, table.format, table.bits) == key
+    ]  # fmt: skip
+    stated = dict(in_words(densities))
+    own = [each for each in tables if each[1].density == stated]
+    for number, table in own or tables:
         try:
             einsum = problem.einsum(table.sizes)
             batch = MappingBatch.of(nest_of(table), einsum, arch)

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
 from silicast.accelerator import zero_costs
-from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.architecture import Architecture
 from silicast.accelerator.architecture_file import Design, find_design
 from silicast.accelerator.check import check_tensors
 from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Cost, Objective, cost, value_of
+from silicast.accelerator.cost import Cost, Objective, cost
 from silicast.accelerator.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.mapper import EFFORT, Mapped, best_mapping
 from silicast.accelerator.mapping import LoopNest, MappingBatch
 from silicast.accelerator.policy import Policy, mapping_by_policy
-from silicast.accelerator.sparse import holds
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
+from silicast.accelerator.zero_mapping import mapped_zeros, overflow
 from silicast.core.errors import SilicastError, unknown_name
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
 OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")
-ROOMS, SMALLER = 8, 0.7
-"""Searches for a mapping whose metadata fit, each with so much of the room of the one before."""
 TIMELOOP = "parsed-processed-input.yaml"
 
 
@@ -63,12 +59,16 @@ def task_of(
         einsum = with_densities(einsum, {}, densities)
         return Task(einsum, found.architecture, found.constraints)
     if not op:
-        raise SilicastError(
-            "an architecture file has no problem in it", field="op",
-            hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
-        )  # fmt: skip
+        raise _no_problem()
     file = design if design.endswith(".toml") else ""
     return task_on(find_design(design), einsum_of(op, sizes), densities, file)
+
+
+def _no_problem() -> SilicastError:
+    return SilicastError(
+        "an architecture file has no problem in it", field="op",
+        hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
+    )  # fmt: skip
 
 
 def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
@@ -213,7 +213,7 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
     """
     known = objective_of(objective or task.policy.objective or "energy")
     if task.architecture.knows_zeros:
-        return _mapped_zeros(task, known, effort)
+        return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
     if not task.policy.is_plain:
         return mapping_by_policy(
             task.einsum, task.architecture, task.constraints, task.policy, known, effort
@@ -237,131 +237,37 @@ def objective_of(name: str) -> Objective:
     )
 
 
-def dense_twin(architecture: Architecture, rooms: Mapping[str, float]) -> Architecture:
-    """The same design, which keeps and moves all zeros.
+Change = Callable[[Task], Task]
+"""What is done to a task before it is mapped: its design at another node."""
+
+
+def as_stated(task: Task) -> Task:
+    """Nothing is changed."""
+    return task
+
+
+def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Cost]:
+    """The mapping that Timeloop's files hold, and what it costs by our own counts.
 
     Args:
-        rooms: memory -> share of its capacity that tiles may fill, zeros among them.
-    """
-
-    def plain(memory: Memory) -> Memory:
-        words = memory.capacity_words
-        if words is not None:
-            words = words * rooms.get(memory.name, 1.0)
-        return replace(memory, formats=(), eliminations=(), capacity_words=words)
-
-    nodes = tuple(plain(node) if isinstance(node, Memory) else node for node in architecture.nodes)
-    return replace(
-        architecture, nodes=nodes, compute=replace(architecture.compute, on_zero="multiply")
-    )
-
-
-def _mapped_zeros(task: Task, objective: Objective, effort: int) -> Mapped:
-    """The better of a mapping searched with what is left without zeros, and of one with all.
-
-    Raises:
-        SilicastError: no mapping fits.
-    """
-    try:
-        found = best_mapping(
-            task.einsum, task.architecture, task.constraints, objective=objective, effort=effort
-        )
-    except SilicastError:
-        return _mapped_as_dense(task, objective, effort)
-    try:
-        dense = _mapped_as_dense(task, objective, effort)
-    except SilicastError:
-        return found
-    if dense.value >= found.value:
-        return replace(found, tried=found.tried + dense.tried)
-    return replace(
-        dense, bound=min(found.bound, dense.value), tried=found.tried + dense.tried,
-        complete=found.complete,
-    )  # fmt: skip
-
-
-def _mapped_as_dense(task: Task, objective: Objective, effort: int) -> Mapped:
-    """A mapping that was searched with all zeros, at the cost that it has without them.
-
-    Where what describes its tiles does not fit, tiles are searched that leave more room.
-
-    Raises:
-        SilicastError: no mapping fits.
-    """
-    rooms: dict[str, float] = {}
-    for _ in range(ROOMS):
-        twin = dense_twin(task.architecture, rooms)
-        found = best_mapping(
-            task.einsum, twin, task.constraints, objective=objective, effort=effort
-        )
-        batch = MappingBatch.of(found.nest, task.einsum, task.architecture)
-        result = cost(task.einsum, task.architecture, batch)
-        if result.fits[0]:
-            # Of mappings that leave zeros out nothing is proven.
-            value = float(value_of(result, objective)[0])
-            return replace(found, cost=result, value=value, bound=0.0, complete=False)
-        for level, memory in enumerate(task.architecture.memories):
-            if _overflow_of_zeros(result, level) is not None:
-                rooms[memory.name] = rooms.get(memory.name, 1.0) * SMALLER
-    raise overflow(result)
-
-
-def given_mapping(folder: str) -> tuple[LoopNest, Cost]:
-    """The mapping that Timeloop's files hold, and what it costs by our own counts.
+        at: what is done to the design before it is counted.
 
     Raises:
         SilicastError: a file cannot be read, or the mapping does not belong to it.
     """
     path = Path(folder)
+    if not (path.is_dir() or path.name.endswith(".yaml")):
+        raise _no_problem()
     if path.name.endswith(".yaml"):
         path = path.parent
     found = described(path)
     nest = read_mapping(path / "map.yaml", found)
     batch = MappingBatch.of(nest, found.einsum, found.architecture)
-    result = cost(found.einsum, found.architecture, batch)
+    task = at(Task(found.einsum, found.architecture, found.constraints))
+    result = cost(task.einsum, task.architecture, batch)
     if not result.fits[0]:
         raise overflow(result)
     return batch.nest(0, found.einsum, found.architecture), result
-
-
-def overflow(found: Cost) -> SilicastError:
-    """The memory that a given mapping overflows, and by how much."""
-    for level, memory in enumerate(found.architecture.memories):
-        if found.zeros is not None:
-            error = _overflow_of_zeros(found, level)
-            if error is not None:
-                return error
-            continue
-        needed = float(memory.taken(found.traffic.tiles[level, :, 0]).sum())
-        if needed > memory.usable_words:
-            largest = int(found.traffic.tiles[level, :, 0].argmax())
-            return SilicastError(
-                f"its tiles need {needed:g} words, {memory.usable_words:g} are there",
-                kind="unsupported", field=memory.name,
-                hint=f"move a loop over {found.einsum.names[largest]}, the largest tile with "
-                f"{found.traffic.tiles[level, largest, 0]:g} words, further out",
-            )  # fmt: skip
-    return SilicastError("it fits", kind="internal")
-
-
-def _overflow_of_zeros(found: Cost, level: int) -> SilicastError | None:
-    memory, zeros = found.architecture.memories[level], found.zeros
-    assert zeros is not None
-    values = float(memory.taken(zeros.stored[level, :, 0]).sum())
-    metadata = sum(
-        float(each.total("stored")[0]) for (at, _), each in zeros.formats.items() if at == level
-    )
-    if float(holds(memory, np.array(values), np.array(metadata))) >= 0:
-        return None
-    store = memory.metadata
-    room = f"{memory.usable_words:g} words are there"
-    if store is not None and store.capacity_words is not None:
-        room += f", and {store.capacity_words / memory.buffers:g} for metadata"
-    return SilicastError(
-        f"its tiles need up to {values:g} words, and {metadata:g} of metadata; {room}",
-        kind="unsupported", field=memory.name,
-        hint="move a loop further out, or keep the tensor in another format",
-    )  # fmt: skip
 
 
 def described(path: Path) -> Description:

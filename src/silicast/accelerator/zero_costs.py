@@ -77,6 +77,30 @@ def with_densities(einsum: Einsum, densities: Mapping[str, str | float]) -> Eins
     )
 
 
+def in_words(densities: Densities) -> tuple[tuple[str, str], ...]:
+    """Densities as a file has them, of tensors that have zeros.
+
+    >>> in_words((("Inputs", 1), ("Weights", 0.5)))
+    (('Weights', '0.5'),)
+    """
+    return tuple((name, str(value)) for name, value in densities if least_share(value, name) < 1.0)
+
+
+def with_known_densities(einsum: Einsum, densities: Densities) -> Einsum:
+    """An einsum of another size than the tensors have: densities that hold for one size only (a
+    given tensor) are left out, and so are all if nothing is zero.
+
+    Raises:
+        SilicastError: one that is none.
+    """
+    for name, value in in_words(densities):
+        try:
+            einsum = with_densities(einsum, {name: value})
+        except SilicastError:
+            continue
+    return einsum
+
+
 def cost_without_zeros(
     template: Template, einsum: Einsum, sizes: F64, shares: Sequence[float],
     main_shares: Sequence[float],

@@ -18,7 +18,7 @@ from silicast.app.console import abandon_stdout, replace_closed_streams, warn, w
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App
 
 HELP_FLAGS = ("--help", "-h")
 
@@ -113,29 +113,13 @@ def _dispatch(tokens: list[str]) -> int:
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
     except CycloptsError as error:
+        from silicast.app.misspelt import said_of
         from silicast.scenario.road import refuse_coming
 
         refuse_coming({"task": tokens[0] if tokens else ""})
         command = " ".join(("silicast", *(error.command_chain or ())))
-        raise SilicastError(_said(error), hint=f"see `{command} --help`") from None
+        raise SilicastError(said_of(error), hint=f"see `{command} --help`") from None
     return result if isinstance(result, int) else status.ANSWERED
-
-
-def _said(error: CycloptsError) -> str:
-    """What is wrong with a command line, in one line: what is missing beside what is unknown."""
-    from cyclopts import MissingArgumentError
-
-    error.verbose = False
-    if (
-        not isinstance(error, MissingArgumentError)
-        or error.argument is None
-        or error.tokens_so_far
-        or error.keyword is not None  # it is there, without a value
-    ):
-        return " ".join(str(error).split())
-    unknown = [token for token in error.unused_tokens or () if token.startswith("-")]
-    beside = f", and there is no {', '.join(unknown)}" if unknown else ""
-    return f"{error.argument.name} is missing{beside}"
 
 
 def _fail(text: str, result: int) -> int:

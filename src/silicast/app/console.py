@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from silicast.report.remaining import Remaining
-
 WIDTH_WITHOUT_TERMINAL = 100
 """Columns where stdout is a file or a pipe: the same bytes whoever runs it."""
+
+NARROW = 60
+"""Columns of a terminal below which progress is told in numbers alone."""
 
 LOOK_S = 0.2
 """Between two looks at how far something is."""
@@ -147,33 +147,15 @@ def told_as_it_goes() -> bool:
     return sys.stderr.isatty()
 
 
-@final
-class _Left:
-    """The text of the time that is left, as of whenever it is drawn."""
-
-    def __init__(self, remaining: Remaining) -> None:
-        self._remaining, self._start = remaining, time.perf_counter()
-
-    def report(self, done: int) -> None:
-        """So many pieces are done."""
-        self._remaining.report(done, time.perf_counter() - self._start)
-
-    def __str__(self) -> str:
-        from silicast.report.remaining import roughly
-
-        left = self._remaining.left_s(time.perf_counter() - self._start)
-        return "" if left is None else f"{roughly(left)} left"
-
-
 @contextmanager
 def progress(
-    title: str, count: int | None = None, foretold_s: Sequence[float] | None = None
+    title: str, count: int | None = None, foretold_s: Sequence[float | None] = ()
 ) -> Iterator[Advance]:
     """A progress bar on stderr, drawn once work has taken a second and only on a terminal.
 
     Args:
         count: how much there is to do; None where that is not known beforehand.
-        foretold_s: seconds that each of so many is expected to take; None where nobody knows.
+        foretold_s: seconds that each of so many is expected to take, as far as is known.
     """
     if not told_as_it_goes():
         yield lambda _done: None
@@ -183,12 +165,14 @@ def progress(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from silicast.report.remaining import Remaining
+    from silicast.report.remaining import Remaining, Watch
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    left = None if count is None else _Left(Remaining(count, foretold_s))
+    console = Console(stderr=True)
+    drawn = () if console.width < NARROW else (BarColumn(), TimeElapsedColumn())
+    left = None if count is None else Watch(Remaining(count, foretold_s))
     text = () if left is None else (TextColumn("{task.fields[left]}"),)
-    bar = Progress(*columns, *text, console=Console(stderr=True), transient=True)
+    columns = (TextColumn(title), MofNCompleteColumn(), *drawn, *text)
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=count, left=left)
 
     def advance(done: int) -> None:

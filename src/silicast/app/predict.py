@@ -22,7 +22,15 @@ def read_scenario(path: Path) -> Tree:
     """The plain content of a scenario file."""
     from silicast.scenario.reading import read_scenario_file
 
-    return read_scenario_file(path)
+    try:
+        return read_scenario_file(path)
+    except SilicastError as error:
+        if path.suffix != ".jsonl" or error.kind == "io":
+            raise
+        hint = f"silicast batch {path} answers files of one scenario a line"
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field, file=error.file, hint=hint
+        ) from None
 
 
 def with_calibrations(scenario: Tree, files: list[Path] | None) -> Tree:

@@ -90,12 +90,3 @@ class ProcessFlags:
             return task
         with named_by_flags():
             return replace(task, architecture=found.applied(task.architecture))
-
-    def refuse(self, what: str) -> None:
-        """Flags that a way of mapping does not take.
-
-        Raises:
-            SilicastError: one was given.
-        """
-        if self.process is not None:
-            raise SilicastError(f"is of one operation, not of {what}", field="--node")

@@ -301,6 +301,19 @@ class ServingTable(_Strict, frozen=True):
 
 
 @final
+class UnmeasuredTable(_Strict, frozen=True):
+    """Releases that no pass and no constant was measured of.
+
+    Attributes:
+        before: all before this one; "" = none.
+        log_sd: how far the device's part of a pass is off as a whole under such a release.
+    """
+
+    before: str = ""
+    log_sd: float = 0.0
+
+
+@final
 class Engine(_Strict, frozen=True):
     """One engine.
 
@@ -323,6 +336,8 @@ class Engine(_Strict, frozen=True):
         overlap: nodes on a second stream, in steps that replay a graph.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
+        unmeasured: releases that nothing was measured of.
+        release_log_sd: the error that kernels share because the release is such a one.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
@@ -350,6 +365,8 @@ class Engine(_Strict, frozen=True):
     overlap: list[OverlapTable] = []
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
+    unmeasured: UnmeasuredTable = UnmeasuredTable()
+    release_log_sd: float = 0.0
     default_for: list[str] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
 from silicast.hardware.device import Device
@@ -24,10 +23,12 @@ Found = TypeVar("Found")
 
 
 @final
-@dataclass
 class _Kept:
-    found: dict[Hashable, Any] = field(default_factory=dict)
-    rows: int = 0
+    """What was found, by what was asked for, and how many kernels that are."""
+
+    def __init__(self) -> None:
+        self.found: dict[Hashable, Any] = {}
+        self.rows = 0
 
 
 _KEPT: ContextVar[_Kept | None] = ContextVar("kept", default=None)

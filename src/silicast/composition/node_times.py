@@ -149,7 +149,7 @@ class Call:
 
     @cached_property
     def bound_by(self) -> list[str]:
-        """The resource that sets the bound of each evaluated size."""
+        """The resource that sets the bound of each evaluated size, or "power"."""
         if not isinstance(self.times, KernelTimes):
             of_host = RESOURCE.get(self.group.family)
             return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)

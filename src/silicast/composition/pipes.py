@@ -7,6 +7,8 @@ that needs most. So, in this order and as far as the kernel's time reaches,
 * the resource that needs most is **exposed** with what it needs: that is the kernel's bound;
 * the others are **hidden** under it;
 * what is serial by nature (launch and drain, a collective's hops and barriers) is exposed on top;
+* a **power** limit is a resource like the others where a model counts each action's energy: what
+  those joules take at the rate that the limit leaves;
 * **clock**: what the resource needs longer because the cores run below their largest clock;
 * what is left is **inefficiency**, latency in it: waves that fill the cores unevenly, operands that
   arrive late, instructions between the products.
@@ -27,7 +29,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import PICOSECONDS, Part, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import implementation_for
+from silicast.kernels.implementation import NO_BOUND, implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.op import Op, OpBatch
 
@@ -203,7 +205,7 @@ def pipe_parts(
             name,
             picoseconds,
             hidden.get(name, 0),
-            bound_ps=picoseconds if name in hidden else 0,
+            bound_ps=picoseconds if name in hidden and name not in NO_BOUND else 0,
             bound_by=name,
             kind="pipe",
             work=_work(needs, weights, name, rates or {}),

@@ -54,6 +54,8 @@ OF_DEVICE = frozenset(("device", "software"))
 OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
 """Factors that measuring a family's kernels on the device does away with."""
 HOST, NETWORK, COMPOSITION = "host", "network", "composition"
+RELEASE = "release"
+"""What kernels are off together under a release of the engine that nothing was measured of."""
 BOARD = "board"
 """What models on one board are off together beyond what their kernels explain."""
 ALL_KERNELS = "kernels"
@@ -220,13 +222,18 @@ class Uncertainty:
     def _beside_kernels(
         self, total: Sum, measured: frozenset[str], whole: float
     ) -> dict[str, float]:
-        """Loadings of the power state, the host, routing and an assumed structure."""
+        """Loadings of the power state, the engine's release, the host, routing and an assumed
+        structure.
+        """
         known, linear = constants(), dict[str, float]()
         host, launch = self.engine.host.log_sd, self.engine.host.launch_log_sd
         if HOST in measured:
             host = min(host, known["measured.host_log_sd"])
             launch = None if launch is None else min(launch, known["measured.host_log_sd"])
-        linear["power_state"] = total.state_log_sd * (whole - total.host_s) / whole
+        on_device = (whole - total.host_s) / whole
+        linear["power_state"] = total.state_log_sd * on_device
+        if self._whole is None:
+            linear[RELEASE] = self.engine.release_log_sd * on_device
         linear[HOST] = total.host_s * host / whole
         if launch is not None:
             linear[HOST] += total.launch_s * (launch - host) / whole

@@ -35,7 +35,8 @@ class Part:
         exposed_ps: time this part adds to its parent, picoseconds; children's add up to it.
         hidden_ps: time it also runs, but under something else.
         bound_ps: the physical lower limit of the exposed time.
-        bound_by: what sets the bound ("tensor", "dram", "l2", "link", "host", ...).
+        bound_by: what sets the bound ("tensor", "dram", "l2", "link", "host", ...), or "power"
+            where its limit slows the part further.
         count: how many times it runs within the parent; times are for all of them.
         ceiling_ps: the time of the quick kernels of such problems; 0 = not known.
         children: parts of this part; empty for a leaf.

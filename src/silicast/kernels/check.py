@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.implementation import NO_BOUND, Implementation, KernelTimes
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 
 DTYPES = ("bf16", "fp16", "fp32")
@@ -165,7 +165,7 @@ def _check_values(result: KernelTimes, count: int, where: str, batch: OpBatch) -
     bad = np.flatnonzero(~ordered)
     _require(not len(bad), f"{where}: not 0 < bound <= p05 <= estimate <= p95", batch, bad)
     resources = result.analysis.resource_s
-    largest = np.max([values for name, values in resources.items() if name != "launch"], axis=0)
+    largest = np.max([values for name, values in resources.items() if name not in NO_BOUND], axis=0)
     bad = np.flatnonzero(np.abs(largest - bound) > 1e-9 * bound)
     _require(not len(bad), f"{where}: the bound is not the largest resource time", batch, bad)
     for name, values in {**_demand_arrays(result), **_prefixed("resource", resources)}.items():

@@ -79,6 +79,9 @@ class StreamFallback(Fallback):
             special_ops=work.special_ops * constants.get(f"{kind}.special", 1.0),
             vector_ops=work.vector_ops * constants.get(f"{kind}.vector", 1.0),
         )
+        counted = dict(rates.operations).get(kind)
+        if counted is not None:
+            work = replace(work, vector_ops=xp.float64(batch.dims["elements"]) * counted)
         flags = [name for name, value in batch.variant.flags if value]
         one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in flags)
         if one_by_one > 0.0:

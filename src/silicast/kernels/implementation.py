@@ -37,6 +37,9 @@ from silicast.kernels.physics import has_physics, is_measured
 from silicast.kernels.unseen import SEEN, Unseen, unseen_errors
 from silicast.workload.op import Op, OpBatch, Variant
 
+NO_BOUND = ("launch", "power")
+"""Resources that a kernel waits for and that set no bound on how quickly its work can be done."""
+
 
 @final
 class Lazy(Mapping[str, Any]):
@@ -105,7 +108,8 @@ class Analysis(Struct, frozen=True):
         bound_s: no kernel can be faster: useful work over peak rates at the largest clock, and
             compulsory bytes over peak bandwidth for the stated cache state.
         resource_s: resource ("tensor", "fma", "xu", "dram", "l2", "launch", ...) -> time that the
-            resource alone would need at its bound rate; their maximum is the bound (launch aside).
+            resource alone would need at its bound rate; their maximum is the bound, those of
+            :data:`NO_BOUND` aside.
         demand: see :class:`Demand`.
         features: dimensionless numbers for learned corrections.
         choice: what the configuration layer expects the library to run, one label per row or
@@ -188,7 +192,7 @@ class KernelTimes:
         ]
 
     def bound_by(self) -> list[str]:
-        """The resource that sets the bound, per row."""
+        """The resource that sets the bound, or "power" where its limit needs more, per row."""
         resource_s = self.analysis.resource_s
         names = [name for name in resource_s if name != "launch"]
         if not isinstance(self.estimate_s, np.ndarray):

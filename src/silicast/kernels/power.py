@@ -102,6 +102,15 @@ def held(seconds: F64, actions_j: F64, idle_w: float, limit_w: float) -> tuple[F
     return took_s, actions_j + took_s * idle_w
 
 
+def power_s(actions_j: F64, idle_w: float, limit_w: float) -> dict[str, F64]:
+    """What the limit of :func:`held` alone would need, as a resource; nothing where none is known.
+
+    >>> power_s(np.array([30.0]), 10.0, 20.0)["power"].tolist()
+    [3.0]
+    """
+    return {} if math.isinf(limit_w) else {"power": actions_j / (limit_w - idle_w)}
+
+
 def limits(device: Device) -> bool:
     """Whether a power limit may slow the device in its state."""
     return (

@@ -20,7 +20,7 @@ from silicast.core.numerics import F64, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held
+from silicast.kernels.power import held, power_s
 from silicast.workload.libraries import library
 from silicast.workload.op import Variant
 
@@ -116,6 +116,8 @@ class Rates:
         energies: of their actions; None = not stated.
         thread_bytes: operands and results that a further unit is woken for, 0 = all always run;
             fork_s: for waking them and waiting for the last.
+        operations: (kind, vector operations of an element) of elementwise kinds as a library of
+            the device was compiled; others are as the kind says.
     """
 
     pipe: str
@@ -140,6 +142,7 @@ class Rates:
     thread_bytes: float = 0.0
     fork_s: float = 0.0
     energies: Energies | None = None
+    operations: tuple[tuple[str, float], ...] = ()
 
     @staticmethod
     def of(device: Device, dtype: str, c: Mapping[str, float], units: float) -> Rates:
@@ -233,9 +236,11 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     serial_s = work.serial_s + packed_s + fork_s
     time_s = launch_s + serial_s + fresh_s + busy_s
     own, energy_j = rates.energies, None
+    spent_s: dict[str, F64] = {}
     if own is not None:
         actions_j = _actions_j(work, dram_bytes, own)
         time_s, energy_j = held(time_s, actions_j, own.static_w, own.limit_w)
+        spent_s = power_s(actions_j, own.static_w, own.limit_w)
     resource_s = _bounds(work, total, rates, variant.cache)
     bound_s = xp.full_like(total, 0.0)
     for seconds in resource_s.values():
@@ -243,7 +248,7 @@ def analyse_work(work: Work, rates: Rates, variant: Variant) -> Analysis:
     return Analysis(
         time_s=time_s,
         bound_s=bound_s,
-        resource_s={**resource_s, "launch": xp.full_like(total, launch_s)},
+        resource_s={**resource_s, **spent_s, "launch": xp.full_like(total, launch_s)},
         demand=Demand(
             tasks=work.tasks,
             waves=work.tasks / rates.units,

@@ -200,6 +200,8 @@ def notes(answer: Answer) -> list[str]:
         elif float(why["of_bound"]) < FAR_FROM_BOUND <= float(why.get("of_memory", 0.0)):
             memory = f"{percent(float(why['of_memory']))} of what {bound_words('dram')} would allow"
             lines.append(f"at {memory}, and {reached} of its bound, were its operands in the cache")
+        elif why["bound_by"] == "power":
+            lines.append(f"held by {limit}, at {reached} of its bound")
         else:
             lines.append(f"at {reached} of what {limit} would allow")
         lines += [line for line in (ceiling_line(why), balance_line(why)) if line]

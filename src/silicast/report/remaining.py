@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple, final
 
@@ -26,13 +27,16 @@ class Remaining:
 
     Args:
         pieces: how many there are.
-        foretold_s: seconds that each was expected to take; None where nothing is known, and then
-            they are taken to be alike.
+        foretold_s: seconds that each was expected to take; one of which nothing is known is
+            taken to be as the others are, and all alike where nothing is known of any.
     """
 
-    def __init__(self, pieces: int, foretold_s: Sequence[float] | None = None) -> None:
-        self._known = foretold_s is not None
-        self._until = [0.0, *accumulate(foretold_s or [1.0] * pieces)]
+    def __init__(self, pieces: int, foretold_s: Sequence[float | None] = ()) -> None:
+        known = [each for each in foretold_s if each is not None]
+        usual = sum(known) / len(known) if known else 1.0
+        self._known = bool(known)
+        every = foretold_s or [None] * pieces
+        self._until = [0.0, *accumulate(usual if each is None else each for each in every)]
         self._reports = deque([_Report(0.0, 0)])
 
     def report(self, done: int, elapsed_s: float) -> None:
@@ -63,6 +67,42 @@ class Remaining:
         begun = self._until[min(last.done + 1, len(self._until) - 1)]
         present = pace * (begun - self._until[last.done]) - (elapsed_s - last.elapsed_s)
         return pace * (self._until[-1] - begun) + max(present, 0.0)
+
+
+@final
+class Watch:
+    """The time that is left as text, as of whenever it is drawn.
+
+    Args:
+        remaining: of work that begins now.
+    """
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining, self._start_s = remaining, time.perf_counter()
+
+    def report(self, done: int) -> None:
+        """So many pieces are done."""
+        self._remaining.report(done, time.perf_counter() - self._start_s)
+
+    def __str__(self) -> str:
+        left = self._remaining.left_s(time.perf_counter() - self._start_s)
+        return f"{roughly(left)} left" if left else ""
+
+
+def foretelling(foretold_s: Mapping[str, float | None]) -> str:
+    """What a run will take, in words; "" where nothing is known of any piece.
+
+    >>> foretelling({"gemm": 30.0, "moe": 40.0})
+    'about 70 s on this machine'
+    >>> foretelling({"gemm": 700.0, "mine": None}), foretelling({"mine": None})
+    ('about 12 min on this machine, beside mine, of which nothing is known', '')
+    """
+    known = [each for each in foretold_s.values() if each is not None]
+    if not known:
+        return ""
+    unknown = ", ".join(name for name, each in foretold_s.items() if each is None)
+    beside = f", beside {unknown}, of which nothing is known" if unknown else ""
+    return f"{roughly(sum(known))} on this machine{beside}"
 
 
 def roughly(seconds: float) -> str:

@@ -29,6 +29,7 @@ WORDS = {
     "structure": "the model's structure, assumed",
     "training": "what training takes beyond measured kernels",
     "experts": "how evenly tokens choose experts",
+    "release": "the engine's release, which nothing was measured of",
     "power_state": "the board's power state",
     "format": "a number format computed in another one",
     "cache_format": "a cache format that was never measured",

@@ -16,7 +16,7 @@ BOUND_WORDS = {
     "smem": "shared memory", "link": "links between devices",
     "host_link": "the link to the host", "host_memory": "the host's memory",
     "launch": "kernel launch", "host": "the host", "latency": "short kernels' latency",
-    "clock": "clock below the largest",
+    "clock": "clock below the largest", "power": "the power limit",
     "inefficiency": "latency and inefficiency",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
@@ -24,12 +24,14 @@ BOUND_WORDS = {
 SHORT_WORDS = {
     "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes", "xu": "special pipes",
     "dram": "memory", "l2": "L2", "smem": "shared memory", "link": "links", "clock": "lower clock",
+    "power": "power limit",
 }  # fmt: skip
 """The same where a line is short."""
 
 COLUMNS = {
     "memory": ("dram",), "L2": ("l2",), "matrix": ("tensor",),
     "other pipes": ("fma", "alu", "xu", "smem"), "links": ("link",), "clock": ("clock",),
+    "power": ("power",),
     "launch": ("launch", "latency"), "inefficiency": ("inefficiency",), "host": ("host",),
 }  # fmt: skip
 """Heading -> pipes under it, in the table of what is waited for."""

@@ -28,6 +28,7 @@ def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError
 
 def _kinds_of(name: str) -> dict[str, str]:
     """Every kind that a name belongs to, with its article."""
+    from silicast.accelerator.architecture_file import design_names
     from silicast.composition.engine import engine_names
     from silicast.hardware.index import device_names
     from silicast.scenario.kernel_ops import OPS
@@ -42,6 +43,8 @@ def _kinds_of(name: str) -> dict[str, str]:
         found["engine"] = "an"
     if name in OPS:
         found["kernel op"] = "a"
+    if name in design_names():
+        found["design"] = "a"
     return found
 
 

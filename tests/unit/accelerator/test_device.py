@@ -67,6 +67,33 @@ def test_a_kernel_of_a_design_has_time_energy_and_named_errors() -> None:
     assert {"unbuilt:test-chip", "mapper:test-chip"} <= found.shared_log_sd.keys()
 
 
+def test_what_a_library_was_compiled_to_takes_its_operations() -> None:
+    elements = 1 << 20
+    gelu = Op.make("elementwise", Variant("bf16", flags=(("gelu", True),)), elements=elements)
+    add = Op.make("elementwise", Variant("bf16"), elements=elements)
+    plain = chip(vector={"per_cycle": 64})
+    counted = chip(vector={"per_cycle": 64, "operations": {"gelu": 2000.0}})
+    times = [time_of(op, device_from(table)).estimate_s for table in (plain, counted)
+             for op in (gelu, add)]  # fmt: skip
+    assert times[1] == times[3]
+    assert times[2] > times[0]
+    assert times[2] >= elements * 2000 / (64 * 1e9)
+    again = chip(vector={"per_cycle": 64, "operations": {"gelu": 1000.0}})
+    assert time_of(gelu, device_from(again)).estimate_s == pytest.approx(times[2] / 2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("operations", "field"),
+    [({"glue": 3.0}, "vector.operations.glue"), ({"gelu": 0.0}, "vector.operations.gelu")],
+)
+def test_unknown_kinds_and_no_operations_are_refused(
+    operations: dict[str, float], field: str
+) -> None:
+    with pytest.raises(SilicastError) as caught:
+        device_from(chip(vector={"per_cycle": 64, "operations": operations}))
+    assert field in str(caught.value)
+
+
 def test_energy_is_left_out_where_an_action_has_none() -> None:
     found = time_of(
         Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(chip(compute={}))

@@ -53,6 +53,7 @@ def test_actions_take_what_they_take_in_a_longer_time(op: Op) -> None:
         assert held.energy_j.estimate == pytest.approx(limit_w * held.estimate_s)
         assert held.energy_j.estimate - 0.5 * held.estimate_s == pytest.approx(actions_j)
         assert held.bound_s == free.bound_s
+        assert held.bound_by == "power" != free.bound_by
 
 
 def test_a_whole_model_keeps_its_energy_and_its_limit() -> None:

@@ -6,15 +6,17 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from silicast.accelerator.architecture_file import checked
 from silicast.accelerator.chip import chip_of
+from silicast.accelerator.compiled import compiled, wanted, with_mappings
 from silicast.accelerator.cost import cost
 from silicast.accelerator.mapping import MappingBatch
 from silicast.accelerator.problems import Problem
-from silicast.accelerator.refit import Work, _of_one, work_of
+from silicast.accelerator.refit import Asked, Work, _of_one, work_of
 from silicast.accelerator.task import einsum_of, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
@@ -115,6 +117,56 @@ def reply_of(density: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
+def described_chip(**changes: Any) -> Any:
+    """A design whose buffer holds tensors without zeros, and what describes them."""
+    energy = {"read": 6.0, "fill": 6.0, "update": 6.0}
+    skip = [{"target": "Inputs", "when_zero": ["Weights"]}]
+    main = {
+        "name": "main", "word_bits": 16, "port": [{"words_per_cycle": 8}],
+        "energy_pj": {"read": 100.0, "fill": 100.0, "update": 100.0},
+    }  # fmt: skip
+    buffer = {
+        "name": "buffer", "word_bits": 16, "capacity_words": 700, "energy_pj": energy,
+        "port": [{"words_per_cycle": 32}], "skip": skip,
+        "format": {"Weights": "bitmask", "Inputs": "bitmask"},
+    }  # fmt: skip
+    return {**chip(), "level": [main, buffer, {"name": "array", "mesh": [8, 8]}], **changes}
+
+
+def test_mappings_are_searched_for_what_is_left() -> None:
+    """And those that were searched as if nothing were zero are candidates as before."""
+    device = device_from(described_chip(density={"Weights": 0.2}))
+    own = (("Weights", 0.2),)
+    compute, bits, size = "bf16", 16.0, (64.0, 32.0, 64.0)
+    work = work_of(chip_of(device), Problem("matmul"), compute, bits, (), own)
+    found = _of_one(work, size, ())
+    every = work.nearest_to(size)
+    counted = [work.without_zeros(each, size, ()) for each in every]
+    assert len(every) >= 2
+    assert found[0] * found[2] == min(each[0] * each[2] for each in counted)
+
+
+def test_tiles_leave_room_for_what_describes_them() -> None:
+    """Whole searches of such designs found tiles that do not fit, and refused the design."""
+    found = time_of(
+        Op.make("gemm", Variant("bf16"), m=64, n=64, k=64), device_from(described_chip())
+    )
+    assert found.bound_s <= found.estimate_s
+
+
+def test_compiled_mappings_say_by_which_densities_they_were_searched() -> None:
+    own = {"Weights": 0.2}
+    device = device_from(described_chip(density=own))
+    sizes = np.array([[float(size)] for size in SIZES.values()])
+    asked = [Asked(Problem("matmul"), "bf16", 16.0, sizes, (("Weights", 0.2),))]
+    tables = compiled(chip_of(device), wanted(asked), 2000)
+    assert [table.density for table in tables] == [{"Weights": "0.2"}]
+    content = msgspec.toml.decode(with_mappings("", tables))
+    again = device_from(described_chip(density=own, mapping=content["mapping"]))
+    work = work_of(chip_of(again), Problem("matmul"), "bf16", 16.0, (), (("Weights", 0.2),))
+    assert len(work.stored) == 1
+
+
 def test_no_density_is_refused() -> None:
     reply = reply_of({"Weights": "no density"})
     assert not reply.ok
@@ -173,11 +225,12 @@ def test_a_mapping_that_does_not_fit_leaves_the_next_one(monkeypatch: pytest.Mon
         (("Weights", 0.5),),
     )  # fmt: skip
     assert _of_one(work, sizes, ()) == [1.0] * 9
-    first, second = tried
+    first, *others = tried
+    assert len(others) == 2
     refused.append(first)
     _of_one.cache_clear()
-    assert _of_one(work, sizes, ()) == [4.0] * 9
-    refused.append(second)
+    assert _of_one(work, sizes, ()) == [5.0] * 9
+    refused += others
     _of_one.cache_clear()
     with pytest.raises(SilicastError, match="metadata do not fit"):
         _of_one(work, sizes, ())

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from silicast.accelerator.fusion_task import fused_task
+from silicast.accelerator.layer_table import mapped_layers, workload_of
+from silicast.accelerator.task import as_stated
 from silicast.app.cli import main
+from silicast.app.process_flags import ProcessFlags
 
 MAP = "design map eyeriss matmul m=8 n=8 k=8"
 COST = "design cost eyeriss --area 10"
@@ -30,3 +36,17 @@ def test_an_error_names_the_flag(
 ) -> None:
     assert main(command.split()) == 2
     assert capsys.readouterr().err.startswith(f"error: {flag}: ")
+
+
+def test_files_of_layers_and_neighbours_are_mapped_at_a_node_too(tmp_path: Path) -> None:
+    path = tmp_path / "layers.csv"
+    path.write_text("Layer,IH,IW,FH,FW,C,M,S,\nc1,8,8,3,3,4,8,1,\n", encoding="utf-8")
+    flags, work = ProcessFlags(node=7, from_node=28), workload_of(path, {})
+    plain = mapped_layers("eyeriss", work, effort=200)
+    assert mapped_layers("eyeriss", work, effort=200, at=flags.applied).energy_pj < plain.energy_pj
+    sizes, following = ["m=8", "n=8", "k=8"], "matmul m=8 n=8 k=8"
+    before, after = (
+        fused_task("systolic-128", "matmul", sizes, following, effort=200, at=at)
+        for at in (as_stated, flags.applied)
+    )
+    assert after.apart_pj < before.apart_pj

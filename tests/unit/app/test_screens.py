@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from silicast.app.cli import main
+from silicast.app.cli import PREDICT, build_app, main
 from silicast.app.console import PLAIN
+from silicast.app.misspelt import ELSEWHERE, meant
 from silicast.report.numbers import duration
 from silicast.report.tables import listing
 
@@ -48,7 +50,12 @@ def test_no_column_is_pushed_off_the_screen_by_long_names(width: int) -> None:
     ("asked", "said"),
     [
         ("infer", "--model is missing (see `silicast infer --help`)"),
-        ("infer --model x --gpu h100", "--device is missing, and there is no --gpu"),
+        ("infer --model x --gpu h100", "--device is missing: --gpu is --device here"),
+        ("infer --model x --board h100", "--device is missing, and there is no --board"),
+        ("infer Qwen3-8B --device h100", "--model is missing: write --model Qwen3-8B"),
+        ("infer --model Qwen3-8B h100", "--device is missing: write --device h100"),
+        ("serve --model x --device y --qps 3", "Unknown option: --qps. It is --rate here."),
+        ("infer --model x --device y --bacth 3", "Did you mean --batch?"),
         ("infer --model", "requires an argument"),
         ("design map", "CHIP is missing"),
     ],
@@ -58,6 +65,27 @@ def test_what_is_missing_is_named_beside_what_is_unknown(
 ) -> None:
     assert main(asked.split()) == 2
     assert said in capsys.readouterr().err
+
+
+def test_every_word_of_others_stands_for_an_option_of_some_command() -> None:
+    app = build_app()
+    known = {
+        name
+        for command in PREDICT
+        for argument in app[command].assemble_argument_collection()
+        for name in argument.names
+    }
+    for typed, ours in ELSEWHERE.items():
+        assert {f"--{name.replace('_', '-')}" for name in ours} <= known, typed
+        assert all(meant(typed, [f"--{name.replace('_', '-')}"]) for name in ours)
+
+
+def test_a_file_of_many_scenarios_is_for_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cases.jsonl").write_text('{"task": "kernel"}\n{"task": "kernel"}\n')
+    assert main(["run", f"{tmp_path}/cases.jsonl"]) == 2
+    assert "silicast batch" in capsys.readouterr().err
 
 
 def test_a_screen_without_signs_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:

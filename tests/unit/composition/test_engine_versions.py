@@ -32,6 +32,24 @@ def test_what_a_version_lacks_is_named() -> None:
     assert lacking(find_engine("sglang"), "0.1") == ()
 
 
+@pytest.mark.parametrize(
+    ("version", "collectives", "decode"),
+    [("0.2.0", "nccl", "stream"), ("0.2.7", "nccl", "graph"), ("0.3.0", "vllm", "graph")],
+)
+def test_first_versions_of_vllm(version: str, collectives: str, decode: str) -> None:
+    found = as_of(find_engine("vllm"), version)
+    assert (found.collectives, found.launch.decode) == (collectives, decode)
+
+
+def test_a_release_that_nothing_was_measured_of_is_less_certain() -> None:
+    vllm = find_engine("vllm")
+    for version, known in (("0.2.0", False), ("0.3.9", False), ("0.4.0", True), ("", True)):
+        assert (as_of(vllm, version).release_log_sd == 0.0) == known, version
+    old = as_of(vllm, "0.2.0")
+    assert old.name == "vllm-0.2"
+    assert old.release_log_sd == vllm.unmeasured.log_sd
+
+
 def test_every_engine_names_known_options_and_predecessors() -> None:
     for name in engine_index().names:
         engine = find_engine(name)

@@ -61,6 +61,11 @@ def test_a_piece_that_takes_longer_than_foretold_is_never_less_than_nothing() ->
     assert remaining.left_s(100.0) == 20.0
 
 
+def test_a_piece_of_which_nothing_is_known_is_as_the_others() -> None:
+    assert Remaining(3, [10.0, None, 30.0]).left_s(5.0) == 55.0
+    assert Remaining(2, [None, None]).left_s(5.0) is None
+
+
 def test_more_pieces_than_were_counted_are_all() -> None:
     remaining = Remaining(2)
     remaining.report(5, 10.0)

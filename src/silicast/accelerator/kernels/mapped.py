@@ -26,7 +26,7 @@ from silicast.kernels.fallback_kernels import Fallback
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held
+from silicast.kernels.power import held, power_s
 from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
@@ -290,7 +290,9 @@ def analysed(
     energy_j = None
     if not chip.missing_energy:
         actions_j = load.joules + vector_joules
-        time, energy_j = held(time, actions_j, waiting_w(device), most_w(device))
+        idle_w, limit_w = waiting_w(device), most_w(device)
+        time, energy_j = held(time, actions_j, idle_w, limit_w)
+        resource_s |= power_s(actions_j, idle_w, limit_w)
     used = xp.minimum(load.unit_s / time, 1.0)
     return Analysis(
         time_s=time, bound_s=bound,

@@ -37,7 +37,11 @@ def nest_rates(device: Device, dtype: str) -> Rates:
     own_us = chip.content.system.launch_us
     if own_us is not None:
         rates = replace(rates, launch_s=own_us * 1e-6)
-    return replace(rates, energies=_energies(device, dtype, chip.energy_log_sd))
+    vector = chip.content.vector
+    return replace(
+        rates, energies=_energies(device, dtype, chip.energy_log_sd),
+        operations=tuple(vector.operations.items()) if vector else (),
+    )  # fmt: skip
 
 
 def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:

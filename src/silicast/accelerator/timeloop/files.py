@@ -339,7 +339,7 @@ class _Build:
                 node,
                 keeps=tuple(
                     t for t in self.einsum.names if t not in bypasses.get(node.name, ())
-                ),
+                ) if index else None,
                 may_bypass=tuple(
                     t for t in self.einsum.names
                     if t not in keeps.get(node.name, ()) and t not in bypasses.get(node.name, ())
@@ -347,7 +347,20 @@ class _Build:
             ) if isinstance(node, Memory) else node
             for index, node in enumerate(architecture.nodes)
         )  # fmt: skip
-        return replace(architecture, nodes=changed), Constraints(rules)
+        return replace(architecture, nodes=changed), Constraints(self.rest(rules))
+
+    def rest(self, rules: Mapping[tuple[str, int], SlotRule]) -> dict[tuple[str, int], SlotRule]:
+        """A factor of 0 is what the other ones leave of its dimension."""
+        left = dict(self.einsum.bounds)
+        for rule in rules.values():
+            for dim, bound in rule.fixed.items():
+                left[dim] = left[dim] // bound if bound else left[dim]
+        return {
+            place: replace(
+                rule, fixed={dim: bound or left[dim] for dim, bound in rule.fixed.items()}
+            )
+            for place, rule in rules.items()
+        }
 
     def rules(
         self, entry: Mapping[str, Any], node: Node | None, field: str

@@ -10,7 +10,9 @@ from cyclopts import App
 
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
+from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex, normalise
+from silicast.scenario.kinds_of_names import with_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,7 +89,10 @@ def catalog_app(kind: CatalogKind[T]) -> App:
             if name in named or wanted in normalise(kind.family(kind.find(name)))
         ]
         if not found:
-            kind.find(index.canonical(text))
+            try:
+                index.canonical(text)
+            except SilicastError as error:
+                raise with_kind(error, text) from None
         _print_many(kind, found, json)
 
     @app.command(name="show")
@@ -98,7 +103,10 @@ def catalog_app(kind: CatalogKind[T]) -> App:
             name: a name, an alias or the path of a file.
             json: print JSON instead of a table.
         """
-        value = kind.find(name)
+        try:
+            value = kind.find(name)
+        except SilicastError as error:
+            raise with_kind(error, name) from None
         if json:
             write_json(kind.data(value))
         else:

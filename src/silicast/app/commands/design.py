@@ -55,7 +55,6 @@ def map_(
 
     at = process or ProcessFlags()
     if is_workload(op):
-        at.refuse("a file of layers")
         from silicast.accelerator.fusion_task import all_neighbours
 
         if density:
@@ -65,12 +64,28 @@ def map_(
                 hint="of a file of layers, state [density] in the architecture file",
             )
         return map_layers(
-            chip, op, sizes, objective, effort, fuse=all_neighbours(fuse), json=json, plot=plot
+            chip,
+            op,
+            sizes,
+            objective,
+            effort,
+            fuse=all_neighbours(fuse),
+            json=json,
+            plot=plot,
+            at=at.applied,
         )
     if fuse:
-        at.refuse("neighbours")
         return map_pair(
-            chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot
+            chip,
+            op,
+            sizes,
+            fuse,
+            objective,
+            effort,
+            density=density,
+            json=json,
+            plot=plot,
+            at=at.applied,
         )
     if plot is not None:
         check_plot(plot)
@@ -113,10 +128,9 @@ def explain(
 
     at = process or ProcessFlags()
     if fuse:
-        at.refuse("neighbours")
         return map_pair(
             chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot,
-            explains=True,
+            explains=True, at=at.applied,
         )  # fmt: skip
     if plot is not None:
         check_plot(plot)
@@ -124,8 +138,7 @@ def explain(
         answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
         nest, cost = answer.nest, answer.cost
     else:
-        at.refuse("Timeloop's own mapping")
-        nest, cost = given_mapping(chip)
+        nest, cost = given_mapping(chip, at.applied)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 

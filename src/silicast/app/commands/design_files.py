@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Effort, Json
+
+if TYPE_CHECKING:
+    from silicast.accelerator.task import Change
 
 
 def import_(
@@ -48,6 +51,7 @@ def map_layers(
     fuse: bool,
     json: bool,
     plot: Path | None,
+    at: Change,
 ) -> int:
     """Maps every layer of a file and shows them with their totals."""
     from silicast.accelerator.layer_table import mapped_layers, workload_of
@@ -59,7 +63,7 @@ def map_layers(
 
         check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
-    found = mapped_layers(chip, workload, objective, effort, fuse=fuse)
+    found = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
     if plot is not None:
         from silicast.report.layers_plot import draw_layers
 
@@ -82,6 +86,7 @@ def map_pair(
     density: Sequence[str] | None,
     json: bool,
     plot: Path | None,
+    at: Change,
     explains: bool = False,
 ) -> int:
     """Maps an operation and the one that takes what it leaves, apart and tile by tile."""
@@ -94,7 +99,7 @@ def map_pair(
         raise SilicastError(
             f"--{flag} does not go with --fuse", field=flag, hint="leave one of them out"
         )
-    found = fused_task(chip, op, sizes, fuse, objective, effort)
+    found = fused_task(chip, op, sizes, fuse, objective, effort, at)
     if json:
         write_json(fused_data(found))
     elif explains and found.cost is not None:

@@ -99,7 +99,7 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
     from silicast.validation.checkout import needs_checkout
 
     with needs_checkout():
-        from silicast.report.remaining import roughly
+        from silicast.report.remaining import foretelling
         from silicast.report.scorecard import scorecard_page, scorecard_table
         from silicast.validation.scorecard.run import (
             expense,
@@ -111,10 +111,10 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
 
         for line in expense(names, limit):
             warn(line)
-        foretold = foretold_s(names, limit) if told_as_it_goes() else None
-        if foretold is not None:
-            warn(f"{roughly(sum(foretold))} on this machine")
-        with progress("suites", len(foretold) if foretold else None, foretold) as advance:
+        foretold = foretold_s(names, limit) if told_as_it_goes() else {}
+        if said := foretelling(foretold):
+            warn(said)
+        with progress("suites", len(foretold) or None, list(foretold.values())) as advance:
 
             def told(suite: str, done: int, count: int) -> None:
                 advance(done)

@@ -38,16 +38,17 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extrapolated: bool = False
 
     def seconds(self, limit: int | None) -> float:
-        """What a run takes, a straight line between the two sizes.
+        """What a run takes, a straight line between the two sizes; all never less than a sample.
 
         >>> cost = Cost(sample_rows=100, sample_s=2.0, rows=1100, all_s=12.0)
         >>> cost.seconds(None), cost.seconds(600), cost.seconds(10), cost.seconds(5000)
         (12.0, 7.0, 2.0, 12.0)
         """
+        every_s = max(self.all_s, self.sample_s)
         if limit is None or self.rows <= self.sample_rows:
-            return self.all_s
+            return every_s
         share = (limit - self.sample_rows) / (self.rows - self.sample_rows)
-        return self.sample_s + min(max(share, 0.0), 1.0) * (self.all_s - self.sample_s)
+        return self.sample_s + min(max(share, 0.0), 1.0) * (every_s - self.sample_s)
 
 
 @final
@@ -69,13 +70,12 @@ def costs() -> Costs:
     return msgspec.json.decode(COSTS.read_bytes(), type=Costs)
 
 
-def expected_s(chosen: Sequence[Suite], limit: int | None = None) -> list[float] | None:
-    """Seconds that each suite will take on this machine; None if one of them was never timed."""
+def expected_s(chosen: Sequence[Suite], limit: int | None = None) -> dict[str, float | None]:
+    """Seconds that each suite will take on this machine, by name; None of one never timed."""
     known = costs()
-    if not all(suite.name in known.suites for suite in chosen):
-        return None
     slower = reference_s() / known.reference_s
-    return [slower * known.suites[suite.name].seconds(limit) for suite in chosen]
+    found = {suite.name: known.suites.get(suite.name) for suite in chosen}
+    return {name: slower * cost.seconds(limit) if cost else None for name, cost in found.items()}
 
 
 def reference_s() -> float:

@@ -80,8 +80,9 @@ def expense(names: Iterable[str] = (), limit: int | None = None) -> list[str]:
     return [f"{said}: --limit 500 takes a sample of each"]
 
 
-def foretold_s(names: Iterable[str] = (), limit: int | None = None) -> list[float] | None:
-    """Seconds that each suite of a run will take on this machine; None where one is not on record.
+def foretold_s(names: Iterable[str] = (), limit: int | None = None) -> dict[str, float | None]:
+    """Seconds that each suite of a run will take on this machine; None of one that is not on
+    record.
 
     Raises:
         SilicastError: as :func:`run`.

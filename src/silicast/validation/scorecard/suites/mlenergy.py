@@ -23,6 +23,10 @@ ROUNDS = 2
 PROMPT = {"chat": 246, "code": 160}
 """Tokens of a prompt, which the table does not have: the mean of ShareGPT's prompts in
 ``serving/request_traces``; a signature with its docstring (judged)."""
+AGREES = 1.15
+"""Where all running sequences decode, they are tokens a second x time per token. A row that says
+more by this factor contradicts itself: much of a request's time is in neither, or its numbers are
+not of the same part of the run."""
 _DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM-40GB", "NVIDIA H100 80GB HBM3": "H100"}
 _MODELS = {
     "codegemma-1.1-2b": "Gemma-2B", "codegemma-7b": "Gemma-7B", "CodeLlama-70b-hf": "Llama-2-70B",
@@ -91,9 +95,14 @@ def case_of(row: Mapping[str, Any]) -> Case:
         },
         labels={
             "device": _DEVICES[row["device"]], "model": name, "devices": str(devices),
-            "sequences": _band(running), "traffic": task,
+            "sequences": _band(running), "traffic": task, "row": _self_consistent(row),
         },
     )  # fmt: skip
+
+
+def _self_consistent(row: Mapping[str, Any]) -> str:
+    decoding = row["output_tokens_per_s"] * row["avg_tpot_s"]
+    return "consistent" if row["avg_batch"] <= AGREES * decoding else "contradictory"
 
 
 def _band(running: int) -> str:

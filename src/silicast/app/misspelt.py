@@ -1,0 +1,79 @@
+"""What is wrong with a command line, in one line that says what to type instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cyclopts import CycloptsError
+
+ELSEWHERE: Final = {
+    "gpu": ("device",), "gpu_type": ("device",), "hardware": ("device",), "system": ("device",),
+    "accelerator": ("device",), "num_gpus": ("gpus", "tp"), "total_gpus": ("gpus", "tp"),
+    "model_path": ("model",), "model_id": ("model",), "checkpoint": ("model",),
+    "quantization": ("dtype",), "precision": ("dtype",), "kv_cache_dtype": ("kv_dtype",),
+    "tensor_parallel_size": ("tp",), "tensor_model_parallel_size": ("tp",),
+    "pipeline_parallel_size": ("pp",), "pipeline_model_parallel_size": ("pp",),
+    "expert_parallel_size": ("ep",), "data_parallel_size": ("dp", "attention_dp", "replicas"),
+    "batch_size": ("batch",), "global_batch_size": ("global_batch",),
+    "micro_batch_size": ("micro_batch",), "seq_length": ("seq_len",),
+    "max_model_len": ("input_len",), "isl": ("input_len",), "prompt_len": ("input_len",),
+    "random_input_len": ("input_len",),
+    "osl": ("output_len",), "max_tokens": ("output_len",), "random_output_len": ("output_len",),
+    "qps": ("rate",), "request_rate": ("rate",), "max_concurrency": ("concurrency",),
+    "num_prompts": ("requests",), "num_requests": ("requests",), "goodput": ("slo",),
+    "backend": ("engine",), "framework": ("engine",), "power_limit": ("power_w",),
+}  # fmt: skip
+"""What other tools call it -> our options, the first of them that a command has."""
+
+
+def said_of(error: CycloptsError) -> str:
+    """What a command line lacks, and the word to type for one that nobody knows."""
+    from cyclopts import MissingArgumentError, UnknownOptionError
+
+    error.verbose = False
+    if isinstance(error, UnknownOptionError):
+        typed = str(error.token.keyword or error.token.value).partition("=")[0]
+        known = [name for each in error.argument_collection for name in each.names]
+        ours = meant(typed, known)
+        if ours:
+            return f"Unknown option: {typed}. It is {ours} here."
+    if (
+        not isinstance(error, MissingArgumentError)
+        or error.argument is None
+        or error.tokens_so_far
+        or error.keyword is not None  # it is there, without a value
+    ):
+        return " ".join(str(error).split())
+    name, unused = error.argument.name, error.unused_tokens or ()
+    unknown = [token for token in unused if token.startswith("-")]
+    if unknown and (ours := meant(unknown[0], [name])):
+        return f"{name} is missing: {unknown[0]} is {ours} here"
+    if unknown:
+        return f"{name} is missing, and there is no {', '.join(unknown)}"
+    if (word := loose(unused)) and name.startswith("--"):
+        return f"{name} is missing: write {name} {word}"
+    return f"{name} is missing"
+
+
+def meant(typed: str, known: Collection[str]) -> str:
+    """Our option for what another tool calls so; "" = none.
+
+    >>> meant("--qps", ["--rate", "--tp"]), meant("--request_rate", ["--rate"]), meant("--qps", [])
+    ('--rate', '--rate', '')
+    """
+    word = typed.lstrip("-").replace("-", "_").lower()
+    ours = (f"--{name.replace('_', '-')}" for name in ELSEWHERE.get(word, ()))
+    return next((name for name in ours if name in known), "")
+
+
+def loose(tokens: Sequence[str]) -> str:
+    """The first word that belongs to no option; "" = none.
+
+    >>> loose(["Qwen3-8B", "h100"]), loose(["--gpu", "h100"]), loose([])
+    ('Qwen3-8B', '', '')
+    """
+    pairs = pairwise(("", *tokens))
+    return next((b for a, b in pairs if not (a.startswith("-") or b.startswith("-"))), "")
