@@ -4,8 +4,9 @@
 
 Batches are those of the chip's authors (4 and 3). Nothing here is compared with measurements: suite
 `accelerator` does that for AlexNet. Of VGG16 the table of tools (``data/accel``) states images a
-second. Beside each time stands what it would be if a pass took the inputs of one channel only, or
-of two: sums then go through the buffer as many times more.
+second. `counted_mw`: what counted actions on the chip draw. Beside each time stands what it would
+be if a pass took the inputs of one channel only, or of two: sums then go through the buffer as many
+times more.
 """
 
 from __future__ import annotations
@@ -64,12 +65,18 @@ def row(found: Cost) -> dict[str, Any]:
         "buffer_mb": round(words_to_units(found) * 2 / 1e6, 1),
         "dram_mb": round(float((moved.reads[0] + moved.updates[0]).sum()) * 2 / 1e6, 1),
         "channels_in_a_pass": round(channels / passes, 1),
+        "counted_mw": round(_chip_pj(found) / float(found.cycles[0]) * clock * 1e-9, 1),
         **slower,
     }
 
 
 def _times(port: str, more: float) -> float:
     return 1.0 if port == "buffer.input_network" else max(more, 1.0)
+
+
+def _chip_pj(found: Cost) -> float:
+    """Of actions on the chip: not of main memory."""
+    return float(found.energy_pj[0] - found.access_pj[0, :, 0].sum())
 
 
 def _ms(cycles: float, clock_hz: float) -> float:

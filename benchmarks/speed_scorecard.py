@@ -6,7 +6,7 @@ Each suite in processes of its own: a sample of 200 rows (or as many as are stat
 all take longer than the patience (300 CPU s unless stated), a sample of five times as many instead
 and a straight line from there. CPU seconds, brought to one speed of the machine by the reference
 work that is timed before and after.
-Suites that are not named keep what they have on record.
+Suites that are not named keep their record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def timed(suite: str, limit: int | None, patience: int) -> tuple[float, int] | N
         return None
     if not done.stdout:
         raise SystemExit(f"{suite}: {done.stderr.decode()}")
-    rows = sum(int(metric["silicast"]["rows"]) for metric in json.loads(done.stdout)[0]["metrics"])
+    results = json.loads(done.stdout)
+    if isinstance(results, dict):
+        raise SystemExit(f"{suite}: {results['error']['message']}")
+    rows = sum(int(metric["silicast"]["rows"]) for metric in results[0]["metrics"])
     seconds = sum(getattr(end, name) - getattr(start, name) for name in ("ru_utime", "ru_stime"))
     return seconds / ((before + reference_s()) / 2), rows
 

@@ -182,6 +182,11 @@ def test_refitted_mappings_cover_fit_and_cost_what_accounting_says(name: str, op
     for number, template in enumerate(templates):
         batch = template.mappings(sizes)
         assert (batch.factors.prod(axis=0) >= sizes).all()
+        for dim, row in enumerate(template.growing):
+            for slot, _ in (each for each in row if not template.arch.slots[each[0]].is_spatial):
+                own = batch.factors[slot, dim]
+                others = batch.factors[:, dim].prod(axis=0) / own
+                assert (own <= np.ceil(sizes[dim] / others)).all(), "turns that find nothing left"
         limits = np.array([slot.limit for slot in template.arch.slots])[:, None]
         assert (batch.factors.prod(axis=1) <= limits).all()
         traffic = account(template.einsum, template.arch, batch, sizes)

@@ -190,3 +190,25 @@ def test_a_limit_slows_streams_about_in_proportion(name: str, share: float, rows
     )
     budget = (device.power_cap_w - known.idle_w) / (limit_w - known.idle_w)
     assert free * (1 - 1e-9) <= held <= 2.0 * free * max(budget, 1.0) * 1.02
+
+
+@FEW
+@given(
+    name=st.sampled_from(("L4", "L40S", "MI300X", "H100", "A100-SXM-80GB")),
+    dtype=st.sampled_from(("nvfp4", "mxfp4")),
+    size=st.integers(2048, 16384),
+)
+def test_what_computes_a_format_draws_the_power(name: str, dtype: str, size: int) -> None:
+    """4-bit operands on a board without units for them take what 4-bit weights that are widened
+    on the way to the same units do, a few bytes of scales aside.
+    """
+    own = find_device(name)
+    assert power.board(own, dtype) == power.board(own, "bf16")
+    fallback, widened = (
+        time_of(Op.make("gemm", Variant(x), m=size, n=14336, k=4096), own)
+        for x in (dtype, "w4a16_mxfp4")
+    )
+    assert fallback.estimate_s == pytest.approx(widened.estimate_s, rel=0.01)
+    assert fallback.energy_j is not None
+    assert widened.energy_j is not None
+    assert fallback.energy_j.estimate == pytest.approx(widened.energy_j.estimate, rel=0.01)

@@ -84,7 +84,7 @@ def _structure(architecture: Architecture) -> Iterator[Problem]:
 def _numbers(architecture: Architecture) -> Iterator[Problem]:
     compute = architecture.compute
     yield from _above(f"{compute.name}.per_cycle", compute.per_cycle)
-    yield from _above("clock_mhz", architecture.clock_hz)
+    yield from _above("clock_mhz", architecture.clock_hz / 1e6)
     if not architecture.overhead >= 1:
         yield Problem("overhead", "1 or more", f"{architecture.overhead:g}")
     for field, value in (

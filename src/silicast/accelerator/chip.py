@@ -87,9 +87,10 @@ class Chip(Structure):
 
     @property
     def energy_log_sd(self) -> float:
-        """Of technology, and of what nobody has built."""
+        """Of technology, of what no action counts, and of what nobody has built."""
         c = load_physics(GROUP).default
-        return math.hypot(c["technology_log_sd"], c["unbuilt_log_sd"])
+        names = ("technology_log_sd", "uncounted_log_sd", "unbuilt_log_sd")
+        return math.hypot(*(c[name] for name in names))
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -96,6 +97,7 @@ class Constraints:
                         hint=f"there are {', '.join(sorted({n for n, _ in places}))}",
                     )  # fmt: skip
                 continue
+            _check_room(rule, einsum, places[name, axis].limit, where)
             for dim, bound in rule.fixed.items():
                 if dim in product:
                     product[dim] *= min(bound, einsum.bounds[dim])
@@ -111,6 +113,21 @@ class Constraints:
                     field="constraints",
                     hint=f"free one of them, or give {dim} a size that {fixed} divides",
                 )
+
+
+def _check_room(rule: SlotRule, einsum: Einsum, instances: float, where: str) -> None:
+    """An axis has instances for all factors that a rule fixes on it."""
+    fixed = {
+        dim: min(bound, einsum.bounds[dim])
+        for dim, bound in rule.fixed.items() if dim in einsum.bounds
+    }  # fmt: skip
+    if math.prod(fixed.values()) > instances:
+        told = " x ".join(f"{dim} = {bound}" for dim, bound in fixed.items() if bound > 1)
+        raise SilicastError(
+            f"the fixed factors {told} need {math.prod(fixed.values())} instances side by side, "
+            f"there are {instances:g}",
+            kind="unsupported", field=where, hint="fix smaller ones, or widen the mesh",
+        )  # fmt: skip
 
 
 NO_RULE = SlotRule()

@@ -59,12 +59,16 @@ def task_of(
         einsum = with_densities(einsum, {}, densities)
         return Task(einsum, found.architecture, found.constraints)
     if not op:
-        raise SilicastError(
-            "an architecture file has no problem in it", field="op",
-            hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
-        )  # fmt: skip
+        raise _no_problem()
     file = design if design.endswith(".toml") else ""
     return task_on(find_design(design), einsum_of(op, sizes), densities, file)
+
+
+def _no_problem() -> SilicastError:
+    return SilicastError(
+        "an architecture file has no problem in it", field="op",
+        hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
+    )  # fmt: skip
 
 
 def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
@@ -259,6 +263,8 @@ def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Cost]:
         SilicastError: a file cannot be read, or the mapping does not belong to it.
     """
     path = Path(folder)
+    if not (path.is_dir() or path.name.endswith(".yaml")):
+        raise _no_problem()
     if path.name.endswith(".yaml"):
         path = path.parent
     found = described(path)

@@ -1,6 +1,7 @@
 """A mapping for sizes that were not searched: a searched mapping, cut and stretched.
 
-Loops are cut from the innermost outwards where a dimension is shorter than they reach. What is
+Loops are cut from the innermost outwards where a dimension is shorter than they reach, and then
+evened out: 384 in two turns of 256 are two of 192. What is
 left of a longer one is taken by loops that the mapping has: in space as far as the axis goes, then
 by the longest in time where tiles still fit, else by those of main memory. Instances that a shorter
 dimension leaves without work take turns of loops inside of them.
@@ -139,7 +140,28 @@ class Template:
                     every = np.ones(len(size)) if every is None else every
                     every[rows] = few[place]
                     factors[place] = every
+        for dim, size in enumerate(sizes):
+            self._even(factors, size, dim)
         return factors
+
+    def _even(self, factors: dict[Place, Number], size: Number, dim: int) -> None:
+        """Shortens loops in time whose last turns would find nothing left, the longest first: the
+        turns outside stay as many and become alike. No count rises, for every tile is at most as
+        large as it was.
+        """
+        covered: Number = 1.0
+        for place, bound in factors.items():
+            if place[1] == dim:
+                covered = covered * bound
+        for place in self.growing[dim]:
+            if not xp.any_of(covered > size):
+                return
+            own = factors.get(place)
+            if own is None or self.arch.slots[place[0]].is_spatial:
+                continue
+            others = covered / own
+            factors[place] = xp.minimum(own, xp.ceil(size / others))
+            covered = others * factors[place]
 
     @cached_property
     def pairs(self) -> list[tuple[Place, Place]]:

@@ -30,7 +30,7 @@ ELSEWHERE: Final = {
 
 
 def said_of(error: CycloptsError) -> str:
-    """What a command line lacks, beside what it has in its place; or has and nobody knows."""
+    """What a command line lacks, and the word to type for one that nobody knows."""
     from cyclopts import MissingArgumentError, UnknownOptionError
 
     error.verbose = False

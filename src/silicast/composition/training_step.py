@@ -18,6 +18,7 @@ from silicast.kernels.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics import load_physics
 from silicast.workload.backward import Training
 from silicast.workload.counting import (
+    attention_flops,
     forward_flops,
     head_flops_per_row,
     parameters,
@@ -184,12 +185,22 @@ def update_graph(deployment: Deployment, optimizer: str) -> Graph:
     return Graph(f"{deployment.model.name} update", (block,), "training")
 
 
-def model_flops(model: ModelConfig, batch: Batch) -> int:
-    """Three times the products of a forward pass with logits of all tokens."""
+def model_flops(model: ModelConfig, batch: Batch, adapters: int | None = None) -> int:
+    """Three times the products of a forward pass with logits of all tokens; of frozen weights, two
+    times, for they have no gradients (4 instead of 6 operations a parameter and token).
+
+    Args:
+        adapters: parameters that are trained beside frozen weights; None = the weights are.
+    """
     count = batch.micro_batch
-    forward = forward_flops(model, [(batch.seq_len, batch.seq_len)] * count)
+    lengths = [(batch.seq_len, batch.seq_len)] * count
+    forward = forward_flops(model, lengths)
     forward += (batch.seq_len - 1) * count * head_flops_per_row(model)
-    return 3 * batch.accumulation * forward
+    if adapters is None:
+        return 3 * batch.accumulation * forward
+    mixing = attention_flops(model.encoder or model, lengths)
+    beside = 2 * adapters * batch.seq_len * count
+    return batch.accumulation * (2 * (forward - mixing) + 3 * (mixing + beside))
 
 
 def _step(

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import final
 
+from silicast.workload.decoder import build_graph
 from silicast.workload.graph import Node
+from silicast.workload.model import ModelConfig
 from silicast.workload.op import Dim, Op, Variant
 
 FROZEN = "_frozen"
@@ -34,7 +36,7 @@ class Adapters:
     def added(self, nodes: Iterable[Node], dtype: str) -> Iterator[Node]:
         """The nodes of a layer with the adapters beside their products."""
         for node in nodes:
-            if node.name not in self.products or node.op.family != "gemm":
+            if not self._adapts(node):
                 yield node
                 continue
             sizes = dict(node.op.dims)
@@ -62,6 +64,24 @@ class Adapters:
     def parameters(self, nodes: Iterable[Node]) -> int:
         """Of the adapters among the nodes."""
         return sum(node.parameter_bytes // 2 for node in nodes if _adapts(node.name))
+
+    def parameters_of(self, model: ModelConfig) -> int:
+        """Of the adapters of a whole model.
+
+        >>> from silicast.workload.models import find_model
+        >>> Adapters(16, ("qkv", "o")).parameters_of(find_model("Llama-3.1-8B"))
+        9437184
+        """
+        total = 0
+        for block in build_graph(model).blocks:
+            for sizes in (dict(node.op.dims) for node in block.nodes if self._adapts(node)):
+                assert isinstance(sizes["n"], int)
+                assert isinstance(sizes["k"], int)
+                total += block.count * self.rank * (sizes["n"] + sizes["k"])
+        return total
+
+    def _adapts(self, node: Node) -> bool:
+        return node.name in self.products and node.op.family == "gemm"
 
     def trained(self, nodes: Iterable[Node]) -> Iterator[Node]:
         """The nodes of a backward pass without the gradients of frozen weights."""

@@ -24,3 +24,20 @@ def chunk_bounds(layers: int, chunks: int) -> tuple[tuple[int, int], ...]:
             f"{chunks} chunks of {layers} layers", field="parallel.pp", hint="fewer stages"
         )
     return stage_bounds(layers, chunks)
+
+
+def most_chunks(layers: int, ranks: int) -> int:
+    """The most chunks a pipeline rank that hold alike many layers each, embedding and head counted
+    as one each where the layers alone do not divide; 1 = no number above does.
+
+    >>> most_chunks(32, 4), most_chunks(126, 16), most_chunks(31, 4)
+    (8, 8, 1)
+    """
+    return max(
+        (
+            each
+            for each in range(2, (layers + 2) // ranks + 1)
+            if not layers % (ranks * each) or not (layers + 2) % (ranks * each)
+        ),
+        default=1,
+    )

@@ -29,7 +29,10 @@ def mixed_step(kept: DistributedStep, again: DistributedStep, share: float) -> D
         each = (1.0 - share) * kept.run.durations.each + share * run.durations.each
         durations = Durations(each.astype(run.durations.each.dtype))
         run = pipeline_times(run.order, durations, run.transfer)
-    return replace(again, step=_mixed(kept.step, again.step, share), run=run)
+    return replace(
+        again, step=_mixed(kept.step, again.step, share), run=run, kept=kept.passes,
+        again_share=share,
+    )  # fmt: skip
 
 
 def mixed_memory(kept: RankMemory, again: RankMemory, share: float) -> RankMemory:

@@ -77,6 +77,8 @@ class DistributedStep:
         run: the pipeline; None where there is one stage.
         limits: the rank of the pipeline that ends last.
         schedule: its name; "" = there is one stage.
+        kept: where only ``again_share`` of the layers run again, the passes in which none does;
+            ``passes`` are those in which all do.
     """
 
     step: Prediction
@@ -87,6 +89,16 @@ class DistributedStep:
     run: PipelineTimes | None
     limits: int
     schedule: str = ""
+    kept: tuple[ProgramPass, ...] = ()
+    again_share: float = 1.0
+
+    @property
+    def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
+        """What a micro-batch runs, each with how often: some layers as in one pass, the others as
+        in the other.
+        """
+        again = tuple((each, self.again_share) for each in self.passes)
+        return again + tuple((each, 1.0 - self.again_share) for each in self.kept)
 
     @property
     def bubble(self) -> float:

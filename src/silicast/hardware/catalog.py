@@ -79,6 +79,7 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     >>> fast.name, fast.cores, fast.dram.bandwidth_bytes_per_s
     ('H100-SXM-80GB (changed)', 132, 6000000000000.0)
     """
+    data = _completed(data, file)
     if (provider := reader_of(data)) is not None:
         found: Device = provider.read()(data, file)
         return found
@@ -95,13 +96,7 @@ def _described(data: Mapping[str, Any], file: str) -> Device:
     """The device that a table describes, whatever others of its name are; raises as
     :func:`device_from`.
     """
-    try:
-        complete = with_base(data)
-    except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
-        ) from None
-    found = decode(complete, file=file)
+    found = decode(_completed(data, file), file=file)
     if Path(file).parent == DEVICES:  # tests hold those of the package against physics
         return build(found)
     from silicast.hardware.plausibility import require_plausible
@@ -109,27 +104,39 @@ def _described(data: Mapping[str, Any], file: str) -> Device:
     return require_plausible(found, file=file)
 
 
+def _completed(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """:func:`with_base` of a file."""
+    try:
+        return with_base(data)
+    except SilicastError as error:
+        raise SilicastError(
+            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
+        ) from None
+
+
 def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The content of a device file, complete: what ``base`` names stands below the rest.
 
     Raises:
-        SilicastError: ``base`` is not a device of the catalog.
+        SilicastError: ``base`` is not a device or a design of the catalog.
     """
     if "base" not in data:
         return data
     base = data["base"]
     if not isinstance(base, str):
         raise SilicastError(f"expected a name, found {type(base).__name__}", field="base")
+    from silicast.hardware.variant import changed, changed_design
+
+    changes = {name: value for name, value in data.items() if name != "base"}
     names = device_names()
+    if base not in names and (path := _provided_file(base)) is not None:
+        return changed_design(read_device_file(path), changes)
     try:
         entry = names.get(base)
         if entry.missing:
             _catalog_device(entry, names.canonical(base))
     except SilicastError as error:
         raise SilicastError(error.message, kind=error.kind, field="base", hint=error.hint) from None
-    from silicast.hardware.variant import changed
-
-    changes = {name: value for name, value in data.items() if name != "base"}
     return changed(read_device_file(DEVICES / entry.file), changes)
 
 
@@ -224,9 +231,14 @@ def _own_names() -> frozenset[str]:
 @cache
 def _provided(name: str) -> Device | None:
     """A device of the catalog that an execution model reads itself (a design), or None."""
+    path = _provided_file(name)
+    return None if path is None else load_device_file(path)
+
+
+def _provided_file(name: str) -> Path | None:
     for known, (_, path) in provided_files().items():
         if normalise(known) == normalise(name):
-            return load_device_file(Path(path))
+            return Path(path)
     return None
 
 

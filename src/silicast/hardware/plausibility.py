@@ -50,6 +50,7 @@ class Problem:
     Attributes:
         field: dotted path of the field.
         expected, found: what should stand there and what does; expected "" = ``found`` says both.
+        remedy: what to do, where it is more than to correct the field.
         severity: an "error" must be put right, a "warning" is something that is not known.
     """
 
@@ -57,6 +58,7 @@ class Problem:
     expected: str
     found: str
     severity: Severity = "error"
+    remedy: str = ""
 
     def __str__(self) -> str:
         expected = f"expected {self.expected}, found " if self.expected else ""
@@ -73,7 +75,8 @@ def require_plausible(table: DeviceFile, *, file: str = "") -> Device:
         raise SilicastError(
             f"expected {problem.expected}, found {problem.found}",
             field=problem.field,
-            hint=f"correct {problem.field}, or what it is compared with; docs/reference/devices.md "
+            hint=problem.remedy
+            or f"correct {problem.field}, or what it is compared with; docs/reference/devices.md "
             "lists the limits",
             file=file,
         )
@@ -268,6 +271,8 @@ def _cache_relations(device: Device) -> Iterator[Problem]:
             "memory.l2.bandwidth_gb_per_s",
             f"at least that of dram, {dram.bandwidth_bytes_per_s / 1e9:g} GB/s",
             f"{l2.bandwidth_bytes_per_s / 1e9:g} GB/s",
+            remedy=f"state memory.l2.bandwidth_gb_per_s = {dram.bandwidth_bytes_per_s / 1e9:g} or "
+            "more too: a cache is not slower than the memory behind it",
         )
     if not device.memory["smem"].capacity_bytes <= l2.capacity_bytes <= dram.capacity_bytes:
         yield Problem(

@@ -36,6 +36,18 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
+def changed_design(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """:func:`changed` for a file of a designed accelerator, which names no source of each number.
+
+    Raises:
+        SilicastError: ``changes`` is not a table of tables where the base is one.
+    """
+    merged = _merged(base, changes, "device")
+    if changes:
+        merged["name"] = changes.get("name", f"{base['name']} (changed)")
+    return merged
+
+
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
     result = dict(base)
     replaced = {plain_path(name) for name in changes}

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.formats import computes_in
 from silicast.kernels.implementation import Analysis, KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import as_built, energy_growth, voltage_hz
@@ -269,9 +269,7 @@ def _matrix(device: Device, variant: Variant) -> tuple[str, str]:
     """The pipe and format that stand for a variant's products; the device's widest if it has not
     the variant's own.
     """
-    recipe = RECIPES.get(variant.dtype)
-    compute = recipe.compute if recipe else variant.dtype
-    for name in (compute, "bf16", "fp16", "fp32"):
+    for name in (computes_in(device, variant.dtype), "bf16", "fp16", "fp32"):
         for pipe in ("tensor", "fma"):
             if device.rate_per_core(pipe, name) > 0.0:
                 return pipe, name
@@ -383,7 +381,10 @@ def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
 
 def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
     """Factor of the kernel; what was not measured of it counts as the average does."""
+    names: tuple[str, ...] = activity_names(family, variant)
+    if not variant.kv_dtype:  # a cache of which nothing is stated holds what kernels compute in
+        names += activity_names(family, replace(variant, kv_dtype=variant.dtype))[-1:]
     found = 1.0
-    for name in activity_names(family, variant):
+    for name in names:
         found *= c.get(name, 1.0)
     return found

@@ -75,33 +75,44 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     """
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
-    own = _pipe_of(device, wanted)
+    own, found = _pipe_of(device, wanted), computes_in(device, dtype)
     if own and recipe and recipe.widens and device.execution_model != "simt":
         return device, f"{device.name} widens {recipe.weights} weights: computed in {wanted}"
+    if found == wanted:
+        return device, ""
+    pipe, why = own or _pipe_of(device, found), f"has no {wanted} units"
     if own:
-        return _not_slower_than_wider(device, own, wanted)
+        why = f"multiplies {wanted} slower than {found}"
+    level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))
+    return replace(device, compute=level), f"{device.name} {why}: computed in {found}"
+
+
+@lru_cache(maxsize=4096)
+def computes_in(device: Device, dtype: str) -> str:
+    """The format that a device really multiplies operands of a format or recipe in: its own; the
+    first substitute that there are units for; or a wider float that is quicker. The own one too
+    where a device can neither.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> [computes_in(find_device(x), "nvfp4") for x in ("B200", "L4", "P100")]
+    ['nvfp4', 'bf16', 'fp16']
+    >>> computes_in(find_device("P4"), "fp16"), computes_in(find_device("L4"), "int4_wo")
+    ('fp32', 'bf16')
+    """
+    recipe = RECIPES.get(dtype)
+    wanted = recipe.compute if recipe else dtype
+    own = _pipe_of(device, wanted)
+    if own:
+        quickest = max(
+            (wanted, *WIDER.get(wanted, ())), key=lambda name: device.rate_per_core(own, name)
+        )
+        widens = recipe is not None and recipe.widens and device.execution_model != "simt"
+        return wanted if widens else quickest
     mixed = recipe is not None and recipe.name != wanted  # 4-bit weights widened to bf16
     others = ("fp16", "fp32") if mixed and wanted == "bf16" else SUBSTITUTES.get(wanted, ())
     if device.structure is not None:  # a design of integers quantises what it is given
         others = (*others, *INTEGERS)
-    for found in others:
-        pipe = _pipe_of(device, found)
-        if pipe:
-            level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, found))
-            said = f"{device.name} has no {wanted} units: computed in {found}"
-            return replace(device, compute=level), said
-    return device, ""
-
-
-def _not_slower_than_wider(device: Device, pipe: str, dtype: str) -> tuple[Device, str]:
-    rate, best = device.rate_per_core(pipe, dtype), ""
-    for wider in WIDER.get(dtype, ()):
-        if device.rate_per_core(pipe, wider) > rate:
-            rate, best = device.rate_per_core(pipe, wider), wider
-    if not best:
-        return device, ""
-    said = f"{device.name} multiplies {dtype} slower than {best}: computed in {best}"
-    return replace(device, compute=_added(device.compute, pipe, dtype, rate)), said
+    return next((name for name in others if _pipe_of(device, name)), wanted)
 
 
 def _pipe_of(device: Device, dtype: str) -> str:

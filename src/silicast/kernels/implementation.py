@@ -217,6 +217,8 @@ class Implementation(ABC):
         has_candidates: it evaluates many candidates for each op, so that some ops in one call cost
             little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
+        has_cache: it reads cached keys and values, in ``Variant.kv_dtype``; that of the activations
+            where nothing is stated.
     """
 
     family: ClassVar[str]
@@ -229,6 +231,7 @@ class Implementation(ABC):
     has_candidates: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
+    has_cache: ClassVar[bool] = False
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -154,10 +154,10 @@ def stand_ins(device: Device) -> tuple[str, ...]:
 def not_measured(device: Device) -> str:
     """What a reader must know where not every kernel was measured on a device's architecture."""
     if device.structure is not None:
-        left_out = ", without leakage (its file states none)"
+        leakage = "" if device.idle_power_w is not None else ", and leakage (its file states none)"
         return (
-            f"nobody has built {device.name}: times and energies are counted from mappings"
-            f"{'' if device.idle_power_w is not None else left_out}"
+            f"nobody has built {device.name}: times and energies are counted from mappings; energy "
+            f"leaves out clock tree and control{leakage}: a chip may draw two to three times that"
         )
     return (
         f"not every kernel was measured on {device.architecture} in its format: constants of "

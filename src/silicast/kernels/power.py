@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, TypeVar, final
 import numpy as np
 
 from silicast.core import xp
-from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.formats import with_format
+from silicast.kernels.formats import computes_in
 from silicast.kernels.physics import load_physics
 from silicast.workload.op import OpBatch
 
@@ -132,8 +131,7 @@ def board(device: Device, dtype: str) -> Board:
 
 def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> Board:
     """:func:`board` under constants that are being fitted."""
-    recipe = RECIPES.get(dtype)
-    compute = recipe.compute if recipe else dtype
+    compute = computes_in(device, dtype)
     built_hz, own_hz = as_built(device).clocks.boost_hz, device.clocks.boost_hz
     floor_hz = _floor_hz(built_hz, c)
     clock = max(own_hz, floor_hz) / c["reference_hz"]
@@ -162,7 +160,6 @@ def _full_rate(device: Device) -> float:
 def _matrix_w(device: Device, compute: str, c: Mapping[str, float], clock: float) -> float:
     """Of busy matrix units; 0 where there are none for the format."""
     try:
-        device, _ = with_format(device, compute)
         pipe = device.matrix_pipe(compute)
     except SilicastError:
         return 0.0

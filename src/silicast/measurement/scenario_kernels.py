@@ -135,8 +135,8 @@ def _training(scenario: Scenario) -> Iterator[UsedKernel]:
     work = scenario.workload
     assert isinstance(work, TrainingWorkload)
     found = run_of(scenario)
-    times = np.full(1, float(found.batch.accumulation))
-    for each in found.passes:
+    for each, often in found.weighted_passes:
+        times = np.full(1, often * found.batch.accumulation)
         yield from _of_steps(each.model, each.states, times)
 
 

@@ -53,6 +53,8 @@ def plan_lines(why: Mapping[str, Any]) -> Iterator[str]:
 
     >>> list(plan_lines({"plan": {"tp": 2, "pp": 1, "zero": 1}, "recompute": "full"}))
     ['tp 2, zero 1, recompute full']
+    >>> list(plan_lines({"plan": {"tp": 2}, "recompute": "full", "recompute_share": 11 / 32}))
+    ['tp 2, recompute full of 34% of the layers']
     """
     plan = why.get("plan")
     if not isinstance(plan, Mapping):
@@ -65,7 +67,9 @@ def plan_lines(why: Mapping[str, Any]) -> Iterator[str]:
     if why.get("schedule"):
         words.append(str(why["schedule"]))
     if why.get("recompute") not in (None, "none"):
-        words.append(f"recompute {why['recompute']}")
+        share = why.get("recompute_share", 1.0)
+        of = f" of {share:.0%} of the layers" if share < 1.0 else ""
+        words.append(f"recompute {why['recompute']}{of}")
     yield ", ".join(words)
 
 

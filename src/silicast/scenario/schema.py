@@ -125,7 +125,7 @@ class ParallelTable(Table, frozen=True):
     etp: Degree | None = None
     zero: Annotated[int, Meta(ge=0, le=3)] | None = None
     shard: Degree | None = None
-    virtual_stages: Degree = 1
+    virtual_stages: Degree | None = None
     schedule: Name | None = None
 
 

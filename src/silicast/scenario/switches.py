@@ -46,6 +46,10 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
 """Field -> values of it. Whoever turns one off gets what they asked for,
 also where there is none.
 """
+USUAL: Mapping[str, str] = {"parallel.schedule": "1f1b"}
+"""Field -> the value that another one is held against alone: any of the others may be told apart
+from the rest (``gpipe`` by what it keeps) where a stated one is the usual one by another name.
+"""
 OFF = (None, False, "", 0, "off", "cool")
 IDLE = "{} = {} changes nothing here: with {} the answer is the same"
 
@@ -63,7 +67,7 @@ def remarked(
     if answerer.searches:
         return replies
     waiting = [
-        (row, field, [value for value in SWITCHES[field] if value != stated], stated)
+        (row, field, _others(field, stated), stated)
         for row, scenario in enumerate(scenarios)
         for field, stated in _stated(scenario)
         if isinstance(found[row], Answer) and not _is_remarked(found[row], field)
@@ -88,6 +92,12 @@ def remarked(
                 replies[row] = _saying(replies[row], said)
         waiting = [each for each in same if place < len(each[2])]
     return replies
+
+
+def _others(field: str, stated: Any) -> list[Any]:
+    """The values that a stated one is held against."""
+    usual = USUAL.get(field, stated)
+    return [usual] if usual != stated else [x for x in SWITCHES[field] if x != stated]
 
 
 def _stated(scenario: Scenario) -> Iterator[tuple[str, Any]]:

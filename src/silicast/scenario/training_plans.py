@@ -7,6 +7,7 @@ from typing import get_args
 
 from silicast.composition.engine import Engine
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.distributed.chunk_bounds import most_chunks
 from silicast.distributed.plan import ContextExchange, TrainingPlan
 from silicast.distributed.step import Overlap
 from silicast.scenario.decode import Scenario
@@ -22,6 +23,10 @@ OVERLAPS: Mapping[str, str] = {
 }  # fmt: skip
 """Words for what overlaps -> field of :class:`~silicast.distributed.step.Overlap`."""
 SHARDED = "zero = {}: what {} shards where nothing is stated"
+CHUNKS = (
+    "parallel.virtual_stages = {}: the most chunks a rank into which {} divides {} layers evenly, "
+    "as it is not stated"
+)
 SEQUENCE = "sequence parallelism over the {} tensor ranks, as {} recommends (parallel.sp = false)"
 
 
@@ -62,7 +67,7 @@ def training_plan_of(
                 field=f"parallel.{name}", hint="leave it out",
             )  # fmt: skip
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
-    virtual = _virtual_stages(p)
+    virtual = _virtual_stages(p, model.layers, said)
     schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
     options = scenario.engine.options if scenario.engine is not None else {}
     stated = options.get("context_exchange", context)
@@ -79,14 +84,19 @@ def training_plan_of(
     ), said  # fmt: skip
 
 
-def _virtual_stages(p: ParallelTable) -> int:
-    """Chunks of each pipeline rank: as stated, or as many as the stated schedule needs.
+def _virtual_stages(p: ParallelTable, layers: int, said: list[str]) -> int:
+    """Chunks of each pipeline rank: as stated, or as many as the stated schedule needs; of one
+    that takes any number, the most that hold alike many layers.
+
+    Args:
+        said: is told what was assumed.
 
     Raises:
-        SilicastError: an unknown schedule, or another number than it needs.
+        SilicastError: an unknown schedule, another number than it needs, or none that divides.
     """
+    stated = p.virtual_stages or 1
     if not p.schedule:
-        return p.virtual_stages
+        return stated
     from silicast.distributed.schedules.schedule import schedules
 
     known = schedules().get(p.schedule)
@@ -94,15 +104,35 @@ def _virtual_stages(p: ParallelTable) -> int:
         raise unknown_name(
             f"unknown schedule {p.schedule!r:.40}", "parallel.schedule", ", ".join(schedules())
         )
-    if known.chunks is None or p.pp == 1 or p.virtual_stages == known.chunks:
-        return p.virtual_stages
-    if p.virtual_stages > 1:
+    if p.pp == 1 or stated == known.chunks:
+        return stated
+    if known.chunks is None:
+        return p.virtual_stages or _most_chunks(p.schedule, p.pp, layers, said)
+    if stated > 1:
         raise SilicastError(
-            f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {p.virtual_stages}",
+            f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {stated}",
             field="parallel.virtual_stages",
             hint="leave it out",
         )
     return known.chunks
+
+
+def _most_chunks(schedule: str, stages: int, layers: int, said: list[str]) -> int:
+    """The most chunks a rank that share the layers evenly.
+
+    Raises:
+        SilicastError: nothing but one chunk a rank does.
+    """
+    each = most_chunks(layers, stages)
+    if each == 1:
+        raise SilicastError(
+            f"schedule {schedule} needs several chunks a rank, and {layers} layers are shared "
+            f"evenly by no multiple of {stages} stages",
+            field="parallel.virtual_stages",
+            hint="state how many chunks each rank holds, or schedule 1f1b",
+        )
+    said.append(CHUNKS.format(each, schedule, layers))
+    return each
 
 
 def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:

@@ -98,9 +98,24 @@ class TrainingRun:
         return self.one.step if self.one is not None else self._many.step
 
     @property
-    def passes(self) -> tuple[ProgramPass, ...]:
-        """One micro-batch through each chunk of the model."""
-        return (self.one.micro,) if self.one is not None else self._many.passes
+    def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
+        """One micro-batch through each chunk of the model, and how often: where some of the layers
+        run again, passes with all of them again and with none share it.
+        """
+        return ((self.one.micro, 1.0),) if self.one is not None else self._many.weighted_passes
+
+    @property
+    def clock_hz(self) -> float:
+        """Held over the passes of the first chunk, by the share of the layers that run as in each
+        of them.
+        """
+        if self.one is not None:
+            return self.one.clock_hz
+        many = self._many
+        again = many.passes[0].clock_hz
+        if not many.kept:
+            return again
+        return again + (1.0 - many.again_share) * (many.kept[0].clock_hz - again)
 
     @property
     def kernels_j(self) -> float:
@@ -108,7 +123,7 @@ class TrainingRun:
         waits, joules.
         """
         update = self.one.update if self.one is not None else self._many.update
-        passes = sum(each.kernels_j for each in self.passes)
+        passes = sum(often * each.kernels_j for each, often in self.weighted_passes)
         return self.batch.accumulation * passes / self.rank.plan.pp + update.kernels_j
 
     @property
@@ -156,7 +171,9 @@ class TrainingRun:
     @property
     def model_flops(self) -> int:
         """Of a step on all devices, nothing counted twice."""
-        return model_flops(self.rank.deployment.model, self.batch) * self.rank.plan.dp
+        model, adapters = self.rank.deployment.model, self.rank.adapters
+        trained = None if adapters is None else adapters.parameters_of(model)
+        return model_flops(model, self.batch, trained) * self.rank.plan.dp
 
 
 @final

@@ -10,6 +10,7 @@ import pytest
 from silicast.accelerator.architecture_file import DESIGNS, build, find_design, read_design
 from silicast.accelerator.check import check_architecture
 from silicast.accelerator.chip import Chip
+from silicast.accelerator.constraints import Constraints, SlotRule
 from silicast.accelerator.cost import cost
 from silicast.accelerator.einsum import conv2d, matmul
 from silicast.accelerator.mapper import best_mapping
@@ -151,3 +152,10 @@ def test_a_density_of_a_file_of_layers_is_refused(
     asked = ["design", "map", "eyeriss", str(file), "--density", "Weights=0.5"]
     assert main(asked) == 2
     assert "--density: is of one operation" in capsys.readouterr().err
+
+
+def test_factors_that_no_mesh_holds_are_named() -> None:
+    chip = find_design("systolic-128").architecture
+    rules = Constraints({("array", 0): SlotRule(fixed={"K": 256})})
+    with pytest.raises(SilicastError, match="K = 256 need 256 instances side by side"):
+        rules.check(chip, einsum_of("matmul", ["m=8", "n=8", "k=256"]))

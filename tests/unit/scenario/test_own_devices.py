@@ -12,6 +12,7 @@ import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import device_from, find_device
 from silicast.hardware.index import DEVICES, device_names
 from tests.architecture.source_tree import ROOT
 
@@ -122,3 +123,21 @@ def test_a_board_that_nobody_measured_has_wider_intervals() -> None:
             for device in (_h100(cap_w=699.0), "H100")
         )
         assert changed.p95 / changed.p05 > 1.02 * board.p95 / board.p05
+
+
+def test_a_design_is_a_base_like_any_device() -> None:
+    found, quicker = (
+        device_from({"base": "tpu-v4-nest", **changes}) for changes in ({}, {"clock_mhz": 2100})
+    )
+    assert found == find_device("tpu-v4-nest")
+    assert quicker.name == "tpu-v4-nest (changed)"
+    assert quicker.clocks.boost_hz == 2.0 * found.clocks.boost_hz
+
+
+def test_a_memory_quicker_than_the_cache_names_what_to_state_too() -> None:
+    changes = {"base": "H100", "memory": {"dram": {"bandwidth_gb_per_s": 10000}}}
+    with pytest.raises(SilicastError, match="at least that of dram") as refused:
+        device_from(changes)
+    assert "state memory.l2.bandwidth_gb_per_s = 10000 or more" in refused.value.hint
+    memory = {"dram": {"bandwidth_gb_per_s": 10000}, "l2": {"bandwidth_gb_per_s": 10000}}
+    assert device_from({"base": "H100", "memory": memory}).dram.bandwidth_bytes_per_s == 1e13

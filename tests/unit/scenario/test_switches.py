@@ -160,3 +160,13 @@ def test_a_degree_that_one_device_has_not_is_refused() -> None:
 def test_the_version_of_a_collectives_engine_is_remarked() -> None:
     (said,) = silicast.predict({**SUM, "engine": {"name": "vllm", "version": "0.11"}}).warnings
     assert said.startswith("engine.version = 0.11: vllm is modelled as of")
+
+
+def test_a_schedule_that_is_the_usual_one_by_another_name_is_remarked() -> None:
+    """``gpipe`` keeps more than either, which says nothing of interleaving a single chunk."""
+    case = {**STEP, "parallel": {"pp": 2, "schedule": "interleaved", "virtual_stages": 1}}
+    assert remarks(case) == [
+        "parallel.schedule = 'interleaved' changes nothing here: with '1f1b' the answer is the same"
+    ]
+    work = {**STEP["workload"], "micro_batch": 1}
+    assert not remarks({**STEP, "workload": work, "parallel": {"pp": 2, "schedule": "gpipe"}})

@@ -10,6 +10,7 @@ from silicast.composition.energy import work_energy
 from silicast.composition.trace_events import Trace
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Quantity, Tier
+from silicast.distributed.bubble_advice import bubble_advice
 from silicast.kernels.formats import with_format
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
 from silicast.scenario.answerer import Answerer, register
@@ -26,10 +27,11 @@ from silicast.scenario.uncertainty import uncertainty_of
 @final
 class TrainingAnswerer(Answerer):
     """Metrics: ``step_time_s``, ``tokens_per_s_per_gpu``, ``model_tflops_per_gpu`` (three times the
-    forward pass, nothing recomputed), ``mfu`` (of the peak of the step's format), ``memory_gb`` of
-    the rank that needs most; ``energy_j``, ``power_w`` (of a device) and ``energy_per_token_j``
-    where power is modelled; ``host_memory_gb`` of a node where something is offloaded; those of
-    :mod:`silicast.scenario.training_goodput` where slow devices or failures are stated.
+    forward pass, of frozen weights two times, nothing recomputed), ``mfu`` (of the peak of the
+    step's format), ``memory_gb`` of the rank that needs most; ``energy_j``, ``power_w`` (of a
+    device) and ``energy_per_token_j`` where power is modelled; ``host_memory_gb`` of a node where
+    something is offloaded; those of :mod:`silicast.scenario.training_goodput` where slow devices or
+    failures are stated.
     """
 
     task: ClassVar[str] = "training"
@@ -84,9 +86,16 @@ def answer_of(
             **less.metrics, **energy,
         },
         bound={"step_time_s": found.step.bound_seconds}, tier=tier, domain=found.step.domain,
-        warnings=[*found.step.warnings, *found.warnings, *memory.advice],
+        warnings=[*found.step.warnings, *found.warnings, *_bubble(found), *memory.advice],
         why={**_why(found), **less.why, **(more or {})},
     )  # fmt: skip
+
+
+def _bubble(found: TrainingRun) -> tuple[str, ...]:
+    """That a pipeline waits for much of the step."""
+    if found.many is None:
+        return ()
+    return bubble_advice(found.many, found.rank, found.batch.accumulation)
 
 
 def _energy(found: TrainingRun, step: Quantity) -> dict[str, Quantity]:
@@ -132,11 +141,12 @@ def _at_most_one(share: Quantity) -> Quantity:
 
 def _why(found: TrainingRun) -> dict[str, Any]:
     own, plan = found.rank.deployment, found.rank.plan
-    nodes = [node.op for each in found.passes for node in each.model.graph.nodes]
+    nodes = [node.op for each, _ in found.weighted_passes for node in each.model.graph.nodes]
     return {
         **why_tree(found.step.part), "uncertainty": uncertainty_of({"step_time_s": found.step}),
         **_experts(found), "recompute": found.recompute,
-        "clock_mhz": found.passes[0].clock_hz / 1e6,
+        **({"recompute_share": found.again_share} if found.again_share < 1.0 else {}),
+        "clock_mhz": found.clock_hz / 1e6,
         **found.spread, "memory_gb": found.memory.parts, "memory_peak_at": found.memory.peak_at,
         **calibrated_by(own.machine.evidence, nodes, own.engine, "training"),
         "deployment": description(

@@ -164,9 +164,11 @@ def _nearest_line(x: F64, y: F64) -> tuple[float, float]:
     """Constant and slope, neither below 0, through the medians of groups of alike ``x``: a few
     steps in which the engine stood still do not count.
     """
-    groups = np.array_split(np.argsort(x, kind="stable"), _GROUPS)
+    groups = np.array_split(np.argsort(x, kind="stable"), min(_GROUPS, len(x)))
     middle = np.array([(np.median(x[group]), np.median(y[group])) for group in groups])
     x, y = middle[:, 0], middle[:, 1]
+    if x.min() == x.max():  # a small sample tells no slope
+        return max(float(y.mean()), 0.0), 0.0
     slope, constant = np.polyfit(x, y, 1)
     if slope < 0.0 or constant < 0.0:
         flat, steep = max(float(y.mean()), 0.0), max(float((x @ y) / (x @ x)), 0.0)
