@@ -399,7 +399,20 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
         names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]
-        needed = sum(einsum.tensor(name).size(tile) for name in names)
+        words = {name: einsum.tensor(name).size(tile) for name in names}
+        needed = sum(words.values())
+        if memory.bank_words is not None:
+            banks = [math.ceil(size / memory.bank_words) for size in words.values()]
+            # As the count of tiles does, of all that tiles may fill, not of whole banks there.
+            if sum(banks) * memory.bank_words > memory.usable_words >= needed:
+                return SilicastError(
+                    f"no mapping fits: the smallest tiles of {', '.join(names)} need "
+                    f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
+                    f"{memory.usable_words / memory.bank_words:.3g} are there",
+                    kind="unsupported", field=f"{memory.name}.bank_words",
+                    hint=f"make banks of {memory.usable_words // sum(banks):g} words or fewer, "
+                    "or let a tensor pass it by",
+                )  # fmt: skip
         if needed > memory.usable_words:
             return SilicastError(
                 f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words of "

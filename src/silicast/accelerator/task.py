@@ -104,11 +104,29 @@ def architecture_of(design: str) -> Architecture:
     return find_design(design).architecture
 
 
-def notes_of(design: str) -> tuple[str, ...]:
-    """What Timeloop's files say of a chip and is not used, a line each; none of other files."""
+def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
+    """What is said of a design and changes nothing, a line each.
+
+    Args:
+        design, densities: as of :func:`task_of`.
+
+    Raises:
+        SilicastError: it cannot be read.
+    """
     folder = Path(design)
-    is_timeloop = folder.is_dir() or folder.name.endswith(".yaml")
-    return described(folder).notes if is_timeloop else ()
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        found = described(folder)
+        notes, architecture, stated = found.notes, found.architecture, not found.einsum.is_dense
+    else:
+        chosen = find_design(design)
+        notes, architecture, stated = (), chosen.architecture, bool(chosen.content.density)
+    if not (stated or densities) or architecture.knows_zeros:
+        return notes
+    nothing = (
+        "densities change nothing: no level of the design has a format, skip or gate, and its "
+        "units multiply zeros too (on_zero)"
+    )
+    return (*notes, nothing)
 
 
 def with_densities(

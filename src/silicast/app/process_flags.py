@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from silicast.accelerator.technology import Process
 
 
+VOLTAGES = 0.5, 1.5
+"""Factors of the usual voltage between which energy goes by its square: circuits that are made for
+one voltage do not switch reliably far below it, and wear out far above."""
 SAME_NM = 45.0
 """Any node: from it to itself nothing changes."""
 
@@ -75,9 +78,22 @@ class ProcessFlags:
         if self.node is None and self.voltage is None:
             return None
         volts = 1.0 if self.voltage is None else self.voltage
+        if not VOLTAGES[0] <= volts <= VOLTAGES[1]:
+            raise SilicastError(
+                f"expected {VOLTAGES[0]:g} to {VOLTAGES[1]:g} of the voltage of the design's "
+                f"numbers, found {volts:g}", field="--voltage",
+                hint="state energies at that voltage in the architecture file",
+            )  # fmt: skip
         if self.node is None or self.from_node is None:
             return Process(SAME_NM, SAME_NM, 1.0, volts)
         return Process(self.from_node, self.node, 1.0, volts)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a voltage does not change, a line each."""
+        if self.voltage is None:
+            return ()
+        return ("--voltage changes energies and leakage; the clock stays as the design has it",)
 
     def applied(self, task: Task) -> Task:
         """The task on the design at the node and voltage.

@@ -121,6 +121,20 @@ def test_what_fits_nowhere_names_level_and_words() -> None:
         best_mapping(conv2d(c=2, m=2, p=2, q=2, r=3, s=3), design.architecture, design.constraints)
 
 
+def test_banks_that_are_too_few_are_named() -> None:
+    table = read_toml(CATALOG / DESIGNS / "systolic-128.toml")
+    table["level"][1] |= {"bank_words": 40000.0, "capacity_words": 65536.0, "keeps": None}
+    table["level"][1] = {
+        key: value for key, value in table["level"][1].items()
+        if key in {"name", "bank_words", "capacity_words", "energy_pj"}
+    }  # fmt: skip
+    design = build({**table, "constraint": []})
+    name = design.architecture.memories[1].name
+    said = rf"{name}.bank_words: no mapping fits.* need 3 banks of 40000 words.* 1\.64 are there"
+    with pytest.raises(SilicastError, match=said):
+        best_mapping(matmul(m=8, n=8, k=8), design.architecture, design.constraints)
+
+
 def test_contradictory_rules_are_named() -> None:
     design = find_design("eyeriss")
     table = read_toml(CATALOG / DESIGNS / "eyeriss.toml")

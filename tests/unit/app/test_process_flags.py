@@ -23,6 +23,8 @@ COST = "design cost eyeriss --area 10"
         (f"{MAP} --node -8 --from-node 28", "--node"),
         (f"{MAP} --node 7 --from-node 8000", "--from-node"),
         (f"{MAP} --voltage -1", "--voltage"),
+        (f"{MAP} --voltage 0.01", "--voltage"),
+        (f"{MAP} --voltage nan", "--voltage"),
         (f"{COST} --node 8000", "--node"),
         (f"{COST} --node -8", "--node"),
         (f"{COST} --node 8000 --from-node 28", "--node"),
@@ -36,6 +38,15 @@ def test_an_error_names_the_flag(
 ) -> None:
     assert main(command.split()) == 2
     assert capsys.readouterr().err.startswith(f"error: {flag}: ")
+
+
+def test_what_changes_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"{MAP} --voltage 0.9".split()) == 0
+    assert "the clock stays" in capsys.readouterr().err
+    assert main(f"{MAP} --density Weights=0.4".split()) == 0
+    assert "densities change nothing" in capsys.readouterr().err
+    assert main(MAP.split()) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_files_of_layers_and_neighbours_are_mapped_at_a_node_too(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Workload:
     Attributes:
         layers: that multiply and add.
         left: kind -> how many others there are, which are not mapped.
+        notes: what the file says and we do not take over, a line each.
         feeds: (one layer, the next, how often) of layers of which only the next takes what the
             first leaves, as it is or with operations on single values between.
     """
@@ -47,6 +48,7 @@ class Workload:
     layers: tuple[Layer, ...]
     left: dict[str, int] = field(default_factory=dict)
     feeds: tuple[Feed, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ForeignReader(ABC):
@@ -128,6 +130,11 @@ def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
     for reader in known.values():
         if reader.is_hardware(path) if hardware else reader.is_workload(path):
             return reader
+    for reader in known.values():
+        if reader.is_workload(path) if hardware else reader.is_hardware(path):
+            has, wanted = ("layers", "a chip") if hardware else ("a chip", "layers")
+            raise SilicastError(f"holds {has} of {reader.name}, no {wanted.removeprefix('a ')}",
+                                file=str(path), hint=f"give a file with {wanted}")  # fmt: skip
     raise SilicastError(
         "is no file of a tool that we know", file=str(path),
         hint="; ".join(f"{each.name}: {each.reads}" for each in known.values()),

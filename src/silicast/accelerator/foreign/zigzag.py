@@ -24,7 +24,7 @@ from silicast.accelerator.constraints import Constraints, SlotRule
 from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, Tensor
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.layers import Layer, distinct, in_a_row
-from silicast.accelerator.timeloop._fields import number, rows, table, word
+from silicast.accelerator.timeloop._fields import above, number, rows, table, word
 from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
 from silicast.core.errors import SilicastError, unsupported
 
@@ -74,6 +74,7 @@ class ZigZag(ForeignReader):
         file = str(path)
         layers: list[Layer] = []
         left: dict[str, int] = {}
+        other: dict[str, None] = {}
         for place, entry in enumerate(rows(read_plain_yaml(path), "", file)):
             where = f"[{place}]"
             layer = table(entry, where, file)
@@ -85,7 +86,13 @@ class ZigZag(ForeignReader):
                 continue
             name = str(layer.get("name") or f"{kind} {layer.get('id', place)}")
             layers.append(Layer(name, _einsum(layer, match, where, file)))
-        return Workload(distinct(layers), left, in_a_row(layers))
+            given = table(layer.get("operand_precision") or {}, f"{where}.operand_precision", file)
+            other |= {f"{key} {bits}": None for key, bits in given.items() if bits != WORD_BITS}
+        note = (
+            f"operand_precision ({', '.join(other)}) is not used: words are as wide as the "
+            "memories of the chip say"
+        )
+        return Workload(distinct(layers), left, in_a_row(layers), (note,) if other else ())
 
 
 def _content(path: Path) -> Any:
@@ -178,7 +185,7 @@ class _Build:
         operands = self.tensors(rows(entry.get("operands"), f"{where}.operands", self.file), where)
         ports, widest = self.ports(entry, where)
         read, write = self.amount(entry, "r_cost", where), self.amount(entry, "w_cost", where)
-        size = number(entry.get("size"), f"{where}.size", self.file)
+        size = above(entry.get("size"), f"{where}.size", self.file)
         return Memory(
             name, capacity_words=size / WORD_BITS if inside else None, word_bits=WORD_BITS,
             block_words=max(1, int(widest / WORD_BITS)), keeps=operands if inside else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -52,20 +52,20 @@ class Component:
 
 
 @final
-@dataclass
 class Tree:
     """The section ``architecture``, read.
 
     Attributes:
         components: outermost first.
-        cycle_s: of the clock.
+        cycles_s: of the clock -> where it is stated.
         notes: what is not used.
     """
 
-    file: str
-    components: list[Component] = field(default_factory=list)
-    cycles_s: dict[float, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.components: list[Component] = []
+        self.cycles_s: dict[float, str] = {}
+        self.notes: list[str] = []
 
     @property
     def cycle_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, final
 
 from silicast.accelerator.architecture import Architecture, FanOut, Memory
@@ -28,12 +28,12 @@ _KEEP_KEYS = frozenset({"target", "type", "keep", "bypass"})
 
 
 @final
-@dataclass
 class Kept:
     """What one memory keeps and passes on, of all entries about it."""
 
-    keep: dict[str, None] = field(default_factory=dict)
-    bypass: dict[str, None] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.keep: dict[str, None] = {}
+        self.bypass: dict[str, None] = {}
 
     def take(self, entry: Mapping[str, Any], einsum: Einsum, where: str, file: str) -> None:
         """What another entry says.
@@ -232,13 +232,13 @@ class ConstraintReader:
         )  # fmt: skip
 
 
-def target(name: str, components: Mapping[str, Component], field_: str, file: str) -> Component:
+def target(name: str, components: Mapping[str, Component], field: str, file: str) -> Component:
     """The component of a name.
 
     Raises:
         SilicastError: there is none.
     """
     if name not in components:
-        raise unknown_name(f"no component {name!r}", field_,
+        raise unknown_name(f"no component {name!r}", field,
                            f"there are {', '.join(components)}", file=file)  # fmt: skip
     return components[name]

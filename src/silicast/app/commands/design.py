@@ -90,7 +90,7 @@ def map_(
     if plot is not None:
         check_plot(plot)
     answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
-    _warn_of(chip)
+    _warn_of(chip, density, at)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 
@@ -140,7 +140,7 @@ def explain(
         nest, cost = answer.nest, answer.cost
     else:
         nest, cost = given_mapping(chip, at.applied)
-    _warn_of(chip)
+    _warn_of(chip, density, at)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 
@@ -220,11 +220,11 @@ def cost(
     return status.ANSWERED
 
 
-def _warn_of(chip: str) -> None:
-    """What a description says and is not used."""
+def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags) -> None:
+    """What is said and changes nothing."""
     from silicast.accelerator.task import notes_of
 
-    for note in notes_of(chip):
+    for note in (*notes_of(chip, densities or ()), *at.notes):
         warn(note)
 
 

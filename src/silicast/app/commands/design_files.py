@@ -63,6 +63,8 @@ def map_layers(
 
         check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
+    for note in workload.notes:
+        warn(note)
     found = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
     if plot is not None:
         from silicast.report.layers_plot import draw_layers

@@ -275,3 +275,23 @@ def test_neighbours_of_an_op_graph_run_tile_by_tile(tmp_path: Path) -> None:
     saved = found.fused[0].saved_pj
     assert saved > 0
     assert found.energy_pj == pytest.approx(plain.energy_pj - saved)
+
+
+def test_precisions_of_layers_are_named(tmp_path: Path) -> None:
+    given = "  operator_type: Conv\n  operand_precision: {O: 16, O_final: 8, W: 4, I: 8}\n"
+    layers = ZIGZAG_LAYERS.replace("  operator_type: Conv\n", given)
+    (note,) = read_workload(written(tmp_path, "net.yaml", layers)).notes
+    assert note.startswith("operand_precision (O 16, W 4) is not used")
+    assert read_workload(written(tmp_path, "net.yaml", ZIGZAG_LAYERS)).notes == ()
+
+
+def test_a_file_of_the_other_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match="holds layers of zigzag, no chip"):
+        read_hardware(written(tmp_path, "net.yaml", ZIGZAG_LAYERS))
+    with pytest.raises(SilicastError, match="holds a chip of maestro, no layers"):
+        read_workload(written(tmp_path, "chip.m", MAESTRO))
+
+
+def test_a_size_below_0_is_told_as_it_stands(tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match=r"memories.rf.size: expected more than 0, found -5"):
+        read_hardware(written(tmp_path, "chip.yaml", ZIGZAG.replace("size: 64", "size: -5")))
