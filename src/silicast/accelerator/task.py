@@ -104,6 +104,13 @@ def architecture_of(design: str) -> Architecture:
     return find_design(design).architecture
 
 
+def notes_of(design: str) -> tuple[str, ...]:
+    """What Timeloop's files say of a chip and is not used, a line each; none of other files."""
+    folder = Path(design)
+    is_timeloop = folder.is_dir() or folder.name.endswith(".yaml")
+    return described(folder).notes if is_timeloop else ()
+
+
 def with_densities(
     einsum: Einsum, known: Mapping[str, str | float], words: Sequence[str] = ()
 ) -> Einsum:

@@ -58,6 +58,10 @@ def build_app() -> App:
     return app
 
 
+OFF = frozenset({"", "0", "false", "no", "off"})
+"""Values of ``SILICAST_DEBUG`` that leave tracebacks out."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status; no traceback reaches a user."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
@@ -78,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warn("interrupted")
         return status.INTERRUPTED
     except Exception as error:
-        if os.environ.get("SILICAST_DEBUG"):
+        if os.environ.get("SILICAST_DEBUG", "").strip().lower() not in OFF:
             raise
         warn(
             f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]} "

@@ -192,6 +192,9 @@ def test_a_defect_shows_no_traceback(capsys: Capture, monkeypatch: pytest.Monkey
     assert (status, out) == (70, "")
     assert err.startswith("internal error: ZeroDivisionError: secret detail")
     assert err.count("\n") == 1
+    for off in ("0", "", "false"):
+        monkeypatch.setenv("SILICAST_DEBUG", off)
+        assert main(["devices"]) == 70
     monkeypatch.setenv("SILICAST_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main(["devices"])

@@ -48,7 +48,7 @@ class Timeloop(ForeignReader):
             )  # fmt: skip
         return Hardware(
             _renamed(architecture, names or {}), found.constraints,
-            tuple(_notes(architecture, einsum, names or {})),
+            (*found.notes, *_notes(architecture, einsum, names or {})),
         )  # fmt: skip
 
     def is_workload(self, path: Path) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 
 def table(value: Any, field: str, file: str) -> Mapping[str, Any]:
@@ -40,3 +41,52 @@ def word(value: Any, field: str, file: str) -> str:
     if not isinstance(value, str):
         raise SilicastError(f"expected a word, found {value!r}", field=field, file=file)
     return value
+
+
+def above(value: Any, field: str, file: str) -> float:
+    """``value`` as a number that is more than 0."""
+    found = number(value, field, file)
+    if not (found > 0 and math.isfinite(found)):
+        raise SilicastError(f"expected more than 0, found {found:g}", field=field, file=file)
+    return found
+
+
+def whole(value: Any, field: str, file: str) -> int:
+    """``value`` as a whole number of 1 or more."""
+    found = number(value, field, file)
+    if found < 1 or found != int(found):
+        raise SilicastError(
+            f"expected a whole number of 1 or more, found {found:g}", field=field, file=file
+        )
+    return int(found)
+
+
+def spelled(value: Any, known: Collection[str], field: str, file: str) -> dict[str, Any]:
+    """A table whose keys are ``known``, with ``-`` or ``_`` in them.
+
+    Others are refused where they say something: 0, false and what is empty says nothing.
+    """
+    found: dict[str, Any] = {}
+    for key, content in table(value, field, file).items():
+        name = str(key).replace("-", "_")
+        if name in found:
+            raise SilicastError("is given twice", field=f"{field}.{key}", file=file)
+        if name in known:
+            found[name] = content
+        elif content:
+            raise unsupported(
+                "is not read here", f"{field}.{key}",
+                f"take it out; read are {', '.join(sorted(known))}", file=file,
+            )  # fmt: skip
+    return found
+
+
+def names(value: Any, known: Collection[str], field: str, file: str) -> tuple[str, ...]:
+    """A list of names that are ``known``."""
+    found = tuple(str(each) for each in rows(value, field, file))
+    for each in found:
+        if each not in known:
+            raise SilicastError(
+                f"no {each!r}", field=field, file=file, hint=f"there are {', '.join(known)}"
+            )
+    return found

@@ -105,7 +105,7 @@ class _Reader:
                     self.refuse(number, "is indented more than the list it stands in")
                 break
             inside = text[1:].lstrip()
-            if not inside:
+            if not _untagged(inside):
                 self.at += 1
                 found.append(self.nested(indent))
                 continue
@@ -153,6 +153,9 @@ class _Reader:
     def rest_of_scalar(self, indent: int) -> Any:
         number, _, text = self.lines[self.at]
         self.at += 1
+        if not _untagged(text):  # a tag alone: what it is of follows
+            more = self.at < len(self.lines) and self.lines[self.at][1] >= indent
+            return self.block(self.lines[self.at][1]) if more else None
         return self.scalar(_untagged(text), number, indent)
 
     def value(self, text: str, number: int) -> Any:

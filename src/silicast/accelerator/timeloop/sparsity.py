@@ -10,10 +10,19 @@ from silicast.accelerator.architecture import Architecture, Elimination, Memory
 from silicast.accelerator.density import Density, Given, Structured, Uniform
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.formats import TensorFormat, format_named
-from silicast.accelerator.timeloop._fields import number, rows, table, word
+from silicast.accelerator.timeloop._fields import number, rows, spelled, table, word
 from silicast.core.errors import SilicastError, unsupported
 
 _KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}
+_TARGET = frozenset({
+    "name", "representation_format", "action_optimization", "compute_optimization",
+})  # fmt: skip
+_RANK = frozenset({"format", "flattened_rankIDs"})
+_SPELLINGS = {
+    "action_optimizations": "action_optimization", "action_optimisation": "action_optimization",
+    "action_optimisations": "action_optimization", "compute_optimizations": "compute_optimization",
+    "compute_optimisation": "compute_optimization", "compute_optimisations": "compute_optimization",
+}  # fmt: skip
 _STRUCTURED = {"fixed_structured", "fixed", "structured"}
 _UNIFORM = {"hypergeometric", "uniform", "random"}
 
@@ -67,18 +76,23 @@ def eliminated(architecture: Architecture, einsum: Einsum, value: Any, file: str
     if not value:
         return architecture
     field = "sparse_optimizations.targets"
-    entries = rows(table(value, "sparse_optimizations", file).get("targets"), field, file)
+    known = spelled(value, ("targets", "version"), "sparse_optimizations", file)
+    entries = rows(known.get("targets"), field, file)
     for position, item in enumerate(entries):
         here = f"{field}[{position}]"
-        entry = table(item, here, file)
+        given = {
+            _SPELLINGS.get(key.replace("-", "_"), key): value
+            for key, value in table(item, here, file).items()
+        }
+        entry = spelled(given, _TARGET, here, file)
         name = word(entry.get("name"), f"{here}.name", file)
         if name == architecture.compute.name:
             architecture = _computing(architecture, entry, here, file)
             continue
         if name not in {memory.name for memory in architecture.memories}:
-            known = [memory.name for memory in architecture.memories]
+            storages = [memory.name for memory in architecture.memories]
             raise SilicastError(f"no storage {name!r}", field=f"{here}.name", file=file,
-                                hint=f"there are {', '.join(known)}")  # fmt: skip
+                                hint=f"there are {', '.join(storages)}")  # fmt: skip
         nodes = tuple(
             _storing(node, einsum, entry, here, file)
             if isinstance(node, Memory) and node.name == name else node
@@ -92,34 +106,38 @@ def _storing(
     memory: Memory, einsum: Einsum, entry: Mapping[str, Any], here: str, file: str
 ) -> Memory:
     formats = list(memory.formats)
-    representation = table(entry.get("representation_format") or {}, here, file)
+    if entry.get("compute_optimization"):
+        raise unsupported("is of compute, not of a memory", f"{here}.compute_optimization",
+                          file=file)  # fmt: skip
+    representation = spelled(
+        entry.get("representation_format") or {}, ("data_spaces",),
+        f"{here}.representation_format", file,
+    )  # fmt: skip
     where = f"{here}.representation_format.data_spaces"
     for place, item in enumerate(rows(representation.get("data_spaces"), where, file)):
         at = f"{where}[{place}]"
-        space = table(item, at, file)
+        space = spelled(item, ("name", "ranks"), at, file)
         ranks = rows(space.get("ranks"), f"{at}.ranks", file)
         if ranks:
             formats.append(_format(einsum, space, ranks, at, file))
     rules = list(memory.eliminations)
-    for place, item in enumerate(_actions(entry, here, file)):
-        at = f"{here}.action_optimization[{place}]"
-        action = table(item, at, file)
+    where = f"{here}.action_optimization"
+    for place, item in enumerate(rows(entry.get("action_optimization"), where, file)):
+        at = f"{where}[{place}]"
+        action = spelled(item, ("type", "options"), at, file)
         kind = _kind(action.get("type"), f"{at}.type", file)
         for option in rows(action.get("options"), f"{at}.options", file):
-            target = _tensor(einsum, table(option, at, file).get("target"), at, file)
+            chosen = spelled(option, ("target", "condition_on"), f"{at}.options", file)
+            target = _tensor(einsum, chosen.get("target"), at, file)
             conditions = tuple(
                 _tensor(einsum, each, f"{at}.condition_on", file)
-                for each in rows(option.get("condition_on"), f"{at}.condition_on", file)
+                for each in rows(chosen.get("condition_on"), f"{at}.condition_on", file)
             )
+            if not conditions:
+                raise SilicastError("expected at least one tensor", field=f"{at}.condition_on",
+                                    file=file)  # fmt: skip
             rules.append(Elimination(kind, target, conditions))
     return replace(memory, formats=tuple(formats), eliminations=tuple(rules))
-
-
-def _actions(entry: Mapping[str, Any], here: str, file: str) -> list[Any]:
-    value = entry.get("action_optimization")
-    if value is None:
-        value = entry.get("action_optimizations")
-    return rows(value, f"{here}.action_optimization", file)
 
 
 def _format(
@@ -128,7 +146,7 @@ def _format(
     name = _tensor(einsum, space.get("name"), f"{at}.name", file)
     chosen, flattened = [], []
     for place, item in enumerate(ranks):
-        rank = table(item, f"{at}.ranks[{place}]", file)
+        rank = spelled(item, _RANK, f"{at}.ranks[{place}]", file)
         chosen.append(
             format_named(word(rank.get("format"), f"{at}.format", file), f"{at}.format", file)
         )
@@ -147,7 +165,8 @@ def _computing(
     compute = architecture.compute
     for place, item in enumerate(items):
         at = f"{here}.compute_optimization[{place}]"
-        kind = _kind(table(item, at, file).get("type"), f"{at}.type", file)
+        said = spelled(item, ("type",), at, file)
+        kind = _kind(said.get("type"), f"{at}.type", file)
         compute = replace(compute, on_zero=kind)
     return replace(architecture, compute=compute)
 

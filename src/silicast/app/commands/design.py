@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from silicast.app import status
 from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
 from silicast.app.commands.design_search import search
-from silicast.app.console import show, watched_from_first, write_json
+from silicast.app.console import show, warn, watched_from_first, write_json
 from silicast.app.flags import Effort, Json
 from silicast.app.process_flags import ProcessFlags, named_by_flags
 from silicast.core.errors import SilicastError
@@ -90,6 +90,7 @@ def map_(
     if plot is not None:
         check_plot(plot)
     answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
+    _warn_of(chip)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 
@@ -139,6 +140,7 @@ def explain(
         nest, cost = answer.nest, answer.cost
     else:
         nest, cost = given_mapping(chip, at.applied)
+    _warn_of(chip)
     if plot is not None:
         from silicast.report.mapping_plot import draw_mapping
 
@@ -216,6 +218,14 @@ def cost(
     else:
         show(cost_card(found))
     return status.ANSWERED
+
+
+def _warn_of(chip: str) -> None:
+    """What a description says and is not used."""
+    from silicast.accelerator.task import notes_of
+
+    for note in notes_of(chip):
+        warn(note)
 
 
 design.command(search)

@@ -1,0 +1,303 @@
+"""Timeloop's tree of components -> an architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from silicast.accelerator.architecture import (
+    Architecture,
+    Compute,
+    FanOut,
+    Memory,
+    MetadataStore,
+    Node,
+    Port,
+)
+from silicast.accelerator.timeloop._fields import above, rows, table, whole
+from silicast.accelerator.timeloop.attributes import Attributes, attributes_of
+from silicast.core.errors import SilicastError, unsupported
+
+_NAME = re.compile(r"(\w+)(?:\[(\d+)\.\.(\d+)\])?$")
+_DUMMY = "dummy_storage"
+_WORD_BITS, _BLOCK, _CYCLE_S = 16, 1, 1e-9
+_ENTRY = frozenset({"name", "class", "subclass", "attributes", "required_actions", "spatial"})
+_CYCLE = "global_cycle_seconds"
+
+
+@final
+@dataclass(frozen=True)
+class Component:
+    """One of the tree.
+
+    Attributes:
+        name: without its range.
+        kind: its class.
+        attributes: its own, and those of the parts of the tree that it stands in.
+        mesh: instances of the whole chip, along x and y.
+    """
+
+    name: str
+    kind: str
+    attributes: Attributes
+    mesh: tuple[int, int]
+
+    @property
+    def is_dummy(self) -> bool:
+        """Whether it holds nothing, and only says where loops in space are."""
+        return self.kind == _DUMMY
+
+
+@final
+@dataclass
+class Tree:
+    """The section ``architecture``, read.
+
+    Attributes:
+        components: outermost first.
+        cycle_s: of the clock.
+        notes: what is not used.
+    """
+
+    file: str
+    components: list[Component] = field(default_factory=list)
+    cycles_s: dict[float, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def cycle_s(self) -> float:
+        """Of the clock.
+
+        Raises:
+            SilicastError: parts of the tree have different ones.
+        """
+        if len(self.cycles_s) > 1:
+            said = " and ".join(f"{value:g} s in {where}" for value, where in self.cycles_s.items())
+            raise unsupported(f"is {said}", _CYCLE, "a chip has one clock here", file=self.file)
+        return next(iter(self.cycles_s), _CYCLE_S)
+
+
+def read_tree(architecture: Mapping[str, Any], file: str) -> Tree:
+    """Every component with its attributes and mesh.
+
+    Raises:
+        SilicastError: something has no meaning; the component is named.
+    """
+    tree = Tree(file)
+    if "nodes" in architecture:
+        raise unsupported(
+            "is not processed", "architecture.nodes",
+            "give Timeloop's parsed-processed-input.yaml", file=file,
+        )  # fmt: skip
+    _walk(tree, architecture, "architecture", {}, 1)
+    if not tree.components:
+        raise SilicastError("has no components", field="architecture.subtree", file=file)
+    known = [each.name for each in tree.components]
+    for name in known:
+        if known.count(name) > 1:
+            raise SilicastError(f"{known.count(name)} components are called {name!r}",
+                                field="architecture", file=file)  # fmt: skip
+    return tree
+
+
+def _walk(
+    tree: Tree, part: Mapping[str, Any], where: str, outer: Mapping[str, Any], count: int
+) -> None:
+    """The components of a part of the tree, and those of its parts."""
+    file = tree.file
+    own = table(part.get("attributes") or {}, f"{where}.attributes", file)
+    attributes = {**outer, **own}
+    _note_cycle(tree, own, where)
+    for place, item in enumerate(rows(part.get("local"), f"{where}.local", file)):
+        here = f"{where}.local[{place}]"
+        tree.components.append(_component(tree, table(item, here, file), here, attributes, count))
+    for place, item in enumerate(rows(part.get("subtree"), f"{where}.subtree", file)):
+        here = f"{where}.subtree[{place}]"
+        inner = table(item, here, file)
+        _, instances = _ranged(inner.get("name") or "", here, file, any_name=True)
+        _walk(tree, inner, here, attributes, count * (instances or 1))
+
+
+def _note_cycle(tree: Tree, attributes: Mapping[str, Any], where: str) -> None:
+    given = attributes.get(_CYCLE)
+    if given is not None and not isinstance(given, str):  # "must_specify" says nothing
+        tree.cycles_s.setdefault(above(given, f"{where}.{_CYCLE}", tree.file), where)
+
+
+def _component(
+    tree: Tree, entry: Mapping[str, Any], here: str, outer: Mapping[str, Any], count: int
+) -> Component:
+    file = tree.file
+    name, instances = _ranged(entry.get("name"), f"{here}.name", file)
+    own = table(entry.get("attributes") or {}, f"{name}.attributes", file)
+    if entry.get("enabled", True) is not True:
+        raise unsupported("is not enabled", f"{name}.enabled", "take it out", file=file)
+    for key in ("constraints", "sparse_optimizations"):
+        if entry.get(key):
+            raise unsupported("stands inside of a component", f"{name}.{key}",
+                              "give Timeloop's parsed-processed-input.yaml", file=file)  # fmt: skip
+    found = attributes_of(name, own, outer, file)
+    _note_cycle(tree, own, name)
+    unused = [*found.unused, *(key for key in entry if key not in {*_ENTRY, "enabled"})]
+    tree.notes.extend(f"{name}: {key} is not used" for key in unused)
+    places = {**table(entry.get("spatial") or {}, f"{name}.spatial", file), **own}
+    places |= table(own.get("spatial") or {}, f"{name}.spatial", file)
+    total = None if instances is None and count == 1 else count * (instances or 1)
+    mesh = _mesh(name, places, total, file)
+    return Component(name, str(entry.get("class", "")), found, mesh)
+
+
+def _mesh(
+    name: str, places: Mapping[str, Any], total: int | None, file: str
+) -> tuple[int, int]:  # fmt: skip
+    """Instances along x and y; the range of a name says how many there are in all."""
+    x, y = (
+        None if places.get(key) is None else whole(places[key], f"{name}.{key}", file)
+        for key in ("meshX", "meshY")
+    )
+    if total is None:
+        return x or 1, y or 1
+    if x is None:
+        x = total // y if y else total
+    y = y or (total // x or 1)
+    if x * y != total:
+        raise SilicastError(
+            f"a mesh of {x} x {y} has {x * y} instances, its name says {total}",
+            field=f"{name}.meshX", file=file, hint="make both the same",
+        )  # fmt: skip
+    return x, y
+
+
+def _ranged(
+    value: Any, where: str, file: str, *, any_name: bool = False
+) -> tuple[str, int | None]:  # fmt: skip
+    """Name and number of instances of ``buffer[1..16]``; None = it has no range."""
+    match = _NAME.search(str(value)) if any_name else _NAME.match(str(value or ""))
+    if match is None:
+        if any_name:
+            return str(value), None
+        raise SilicastError(
+            f"expected a name like 'buffer[1..16]', found {value!r}", field=where, file=file
+        )
+    if match[2] is None:
+        return match[1], None
+    if int(match[3]) < int(match[2]):
+        raise SilicastError(f"the range of {value!r} is empty", field=where, file=file)
+    return match[1], int(match[3]) - int(match[2]) + 1
+
+
+def built(
+    tree: Tree, energies: Mapping[str, Mapping[str, float]], areas: Mapping[str, float]
+) -> Architecture:
+    """Fan-outs are where the mesh grows: below the node that the loops in space belong to.
+
+    Raises:
+        SilicastError: numbers out of range; the component is named.
+    """
+    nodes: list[Node] = []
+    for place, each in enumerate(tree.components[:-1]):
+        if not each.is_dummy:
+            nodes.append(_memory(each, energies.get(each.name, {}), areas.get(each.name)))
+        fan = _fan_out(each, tree.components[place + 1], tree.file)
+        if fan is not None:
+            nodes.append(fan)
+    name = tree.components[-1].name
+    pj = energies.get(name, {})
+    compute = Compute(
+        name, energy_pj=pj.get("compute"), area_um2=areas.get(name),
+        gated_pj=_idle(pj, "gated_compute"),
+    )  # fmt: skip
+    return Architecture(
+        name=Path(tree.file).parent.name, nodes=tuple(nodes), compute=compute,
+        clock_hz=1 / tree.cycle_s, idle_leaks=False, scales_blocks=True, source=tree.file,
+    )  # fmt: skip
+
+
+def _fan_out(above_: Component, below: Component, file: str) -> FanOut | None:
+    """The mesh grows along x, y or both; a memory's own fan-out takes its name and a mark."""
+    (x0, y0), (x1, y1) = above_.mesh, below.mesh
+    if x1 % x0 or y1 % y0:
+        raise SilicastError(
+            f"a mesh of {x0} x {y0} cannot fan out to the {x1} x {y1} of {below.name}",
+            field=above_.name, file=file,
+        )  # fmt: skip
+    if (x0, y0) == (x1, y1):
+        return None
+    own = above_.name if above_.is_dummy else f"{above_.name}.fan_out"
+    return FanOut(own, (x1 // x0, y1 // y0))
+
+
+def _memory(component: Component, energies: Mapping[str, float], area: float | None) -> Memory:
+    name, given, pj = component.name, component.attributes, energies.get
+    bits = int(given.above("word_bits") or _WORD_BITS)
+    cluster = int(given.above("cluster_size") or 1)
+    block = _block(given, bits, cluster)
+    return Memory(
+        name=name, capacity_words=_capacity(given, block), word_bits=bits, block_words=block,
+        cluster=min(cluster, component.mesh[0] * component.mesh[1]),
+        buffers=given.above("multiple_buffering") or 1, ports=_ports(given),
+        read_pj=pj("read"), fill_pj=pj("write"), update_pj=pj("update"),
+        leak_pj_per_cycle=pj("leak"), area_um2=area, metadata=_metadata(given, energies),
+        gated_pj=_idle(energies, "gated_read"),
+        expand_pj=pj("decompression_count"), compress_pj=pj("compression_count"),
+        recodes=given.flag("decompression_supported") or given.flag("compression_supported"),
+    )  # fmt: skip
+
+
+def _block(given: Attributes, bits: int, cluster: int) -> int:
+    """Words of one access: stated, or as many as its width holds."""
+    width, block = given.above("width"), given.above("block_size")
+    if block is not None:
+        if width is not None and width != block * bits * cluster:
+            raise SilicastError(
+                f"width = {width:g} is not block_size {block:g} x {bits} bits x {cluster}",
+                field=f"{given.component}.block_size", file=given.file, hint="keep one of them",
+            )  # fmt: skip
+        return int(block)
+    return max(1, int(width // (bits * cluster))) if width is not None else _BLOCK
+
+
+def _capacity(given: Attributes, block: int) -> float | None:
+    """Words of one instance: ``entries`` counts words, ``depth`` accesses."""
+    depth, entries = given.above("depth"), given.above("entries")
+    if depth is None:
+        return entries
+    if entries is not None and entries != depth * block:
+        raise SilicastError(
+            f"entries = {entries:g} words is not depth {depth:g} x {block}",
+            field=f"{given.component}.entries", file=given.file, hint="keep one of them",
+        )  # fmt: skip
+    return depth * block
+
+
+def _metadata(given: Attributes, energies: Mapping[str, float]) -> MetadataStore:
+    """Where a component keeps metadata; without a word width, a word is one access wide."""
+    width = int(given.amount("metadata_storage_width") or 0)
+    bits = int(
+        given.amount("metadata_datawidth") or width or given.above("word_bits") or _WORD_BITS
+    )
+    block = max(1, width // bits)
+    depth = given.amount("metadata_storage_depth")
+    pj = energies.get
+    return MetadataStore(
+        word_bits=bits, block_words=block, capacity_words=depth * block if depth else None,
+        read_pj=pj("metadata_read"), fill_pj=pj("metadata_write"), update_pj=pj("metadata_update"),
+    )  # fmt: skip
+
+
+def _idle(energies: Mapping[str, float], action: str) -> float:
+    """Of an access that is gated: as its table says, else nothing beyond leakage."""
+    return energies.get(action, energies.get("idle", 0.0))
+
+
+def _ports(given: Attributes) -> tuple[Port, ...]:
+    """What each kind of access has; without one, nothing limits it."""
+    shared, read, write = (given.above(f"{kind}_bandwidth") for kind in ("shared", "read", "write"))
+    return (
+        *((Port("shared", shared),) if shared else ()),
+        *((Port("read", read, ("read",)),) if read else ()),
+        *((Port("write", write, ("fill", "update")),) if write else ()),
+    )
