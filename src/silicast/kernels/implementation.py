@@ -214,11 +214,9 @@ class Implementation(ABC):
         implied_flags: flags that hold for every op, whether they are set or not.
         takes_numbers: :meth:`analyse` takes a batch of numbers (``OpBatch.single``) as it is.
         rows_at_once: ops that one call of :meth:`analyse` is given at most.
-        has_candidates: it evaluates many candidates for each op, so that some ops in one call cost
-            little more than one.
+        has_candidates: it evaluates many an op: some ops in one call cost little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
-        has_cache: it reads cached keys and values, in ``Variant.kv_dtype``; that of the activations
-            where nothing is stated.
+        has_cache: it reads a cache, in ``Variant.kv_dtype``, by default the activations' format.
     """
 
     family: ClassVar[str]

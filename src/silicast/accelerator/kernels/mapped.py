@@ -27,7 +27,6 @@ from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import held, power_s
-from silicast.kernels.roofline import on_chip
 from silicast.workload.op import Op, OpBatch, Variant
 
 PICO = 1e-12
@@ -278,10 +277,8 @@ def analysed(
     none = xp.full_like(flops, 0.0)
     vector = none + vector_s
     busy = xp.maximum(xp.maximum(load.core_s, load.main_s), vector)
-    total = read + written
-    chip_bytes = on_chip(device)[0]
-    beyond = xp.maximum(total - chip_bytes, 0.0)
-    forced = xp.maximum(read, beyond) if variant.cache == "cold" else beyond
+    # Mapped work begins and ends in main memory, whatever ran before it; zeros may be left out.
+    forced = xp.minimum(read + written, load.main_bytes)
     main_rate = device.dram.bandwidth_bytes_per_s
     tensor = products * flops / device.bound_per_s(device.matrix_pipe(compute), compute)
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
