@@ -20,7 +20,7 @@ from silicast.accelerator.chip import Chip
 from silicast.accelerator.closed_form import Layout, Nest, closed_form
 from silicast.accelerator.formula import Compiled
 from silicast.accelerator.problems import Problem
-from silicast.accelerator.stored import stored_templates, template_of
+from silicast.accelerator.stored import is_compiled_for, stored_templates, template_of
 from silicast.accelerator.template import Template
 from silicast.accelerator.zero_costs import (
     Densities,
@@ -65,7 +65,8 @@ class Asked:
         sizes = self.sizes[:, :1]
         stored = stored_templates(chip, self.problem, self.compute, self.bits, self.densities)
         if any((each.sizes == sizes[:, 0]).all() for each in stored):
-            return "a mapping as compiled, for this very size"
+            own = is_compiled_for(chip, self.densities)
+            return f"a mapping as compiled, for this very size{'' if own else OTHER_DENSITIES}"
         if not stored and (self.problem.grid(sizes) == sizes).all():
             return "a mapping searched at this very size"
         known = "compiled" if stored else "searched on a grid of sizes"
@@ -75,6 +76,7 @@ class Asked:
         )
 
 
+OTHER_DENSITIES = " and other densities (`silicast design compile` of this [density] adds its own)"
 _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
 
 

@@ -81,12 +81,16 @@ def time_gap(found: Cost) -> float:
     moved once.
     """
     arch, einsum = found.architecture, found.einsum
-    left = math.prod(tensor.density.share for tensor in einsum.tensors if not tensor.is_output)
+    shares = {
+        tensor.name: 1.0 if found.zeros is None else tensor.density.share
+        for tensor in einsum.tensors
+    }
+    left = math.prod(shares[tensor.name] for tensor in einsum.tensors if not tensor.is_output)
     least = einsum.points * left / (arch.units * arch.compute.per_cycle)
     for port in arch.memories[0].ports:
         action = {True: "update", False: "read"}
         words = sum(
-            tensor.size(einsum.bounds) * tensor.density.share
+            tensor.size(einsum.bounds) * shares[tensor.name]
             for tensor in einsum.tensors
             if action[tensor.is_output] in port.actions
             and (not port.tensors or tensor.name in port.tensors)
@@ -128,6 +132,12 @@ def stored_templates(
             ) from None  # fmt: skip
         found.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
     return tuple(found)
+
+
+def is_compiled_for(chip: Chip, densities: Densities) -> bool:
+    """Whether a design was compiled for these densities: its other mappings stand in, if not."""
+    stated = dict(in_words(densities))
+    return any(table.density == stated for table in chip.stored)
 
 
 def key_of(problem: Problem) -> str:

@@ -19,7 +19,7 @@ ELSEWHERE: Final = {
     "expert_parallel_size": ("ep",), "data_parallel_size": ("dp", "attention_dp", "replicas"),
     "batch_size": ("batch",), "global_batch_size": ("global_batch",),
     "micro_batch_size": ("micro_batch",), "seq_length": ("seq_len",),
-    "max_model_len": ("input_len",), "isl": ("input_len",), "prompt_len": ("input_len",),
+    "isl": ("input_len",), "prompt_len": ("input_len",),
     "random_input_len": ("input_len",),
     "osl": ("output_len",), "max_tokens": ("output_len",), "random_output_len": ("output_len",),
     "qps": ("rate",), "request_rate": ("rate",), "max_concurrency": ("concurrency",),
@@ -53,7 +53,7 @@ def said_of(error: CycloptsError) -> str:
         return f"{name} is missing: {unknown[0]} is {ours} here"
     if unknown:
         return f"{name} is missing, and there is no {', '.join(unknown)}"
-    if (word := loose(unused)) and name.startswith("--"):
+    if name.startswith("--") and (word := loose(unused, name.lstrip("-"))):
         return f"{name} is missing: write {name} {word}"
     return f"{name} is missing"
 
@@ -69,11 +69,17 @@ def meant(typed: str, known: Collection[str]) -> str:
     return next((name for name in ours if name in known), "")
 
 
-def loose(tokens: Sequence[str]) -> str:
-    """The first word that belongs to no option; "" = none.
+def loose(tokens: Sequence[str], kind: str = "") -> str:
+    """The first word that belongs to no option and is no name of another kind; "" = none.
 
     >>> loose(["Qwen3-8B", "h100"]), loose(["--gpu", "h100"]), loose([])
     ('Qwen3-8B', '', '')
+    >>> loose(["h100", "Qwen3-8B"], "model")
+    'Qwen3-8B'
     """
-    pairs = pairwise(("", *tokens))
-    return next((b for a, b in pairs if not (a.startswith("-") or b.startswith("-"))), "")
+    from silicast.scenario.kinds_of_names import kinds_of
+
+    words = (b for a, b in pairwise(("", *tokens)) if not (a.startswith("-") or b.startswith("-")))
+    known = ((word, kinds_of(word) if kind else {}) for word in words)
+    fits = {kind, "design"} if kind == "device" else {kind}
+    return next((word for word, kinds in known if not kinds or fits & kinds.keys()), "")

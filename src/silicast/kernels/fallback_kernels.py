@@ -81,7 +81,9 @@ class StreamFallback(Fallback):
         )
         counted = dict(rates.operations).get(kind)
         if counted is not None:
-            work = replace(work, vector_ops=xp.float64(batch.dims["elements"]) * counted)
+            none = xp.full_like(work.special_ops, 0.0)
+            elements = xp.float64(batch.dims["elements"])
+            work = replace(work, vector_ops=elements * counted, special_ops=none)
         flags = [name for name, value in batch.variant.flags if value]
         one_by_one = sum(constants.get(f"{name}.element_s", 0.0) for name in flags)
         if one_by_one > 0.0:

@@ -168,11 +168,11 @@ def limit_line(queued: Mapping[str, float]) -> str:
     >>> limit_line({"waiting": 0.75, "kv_cache": 0.5, "order": 0.25})
     'requests wait 75 % of the time: the KV cache is full (50 %), a step is under way (25 %)'
     >>> limit_line({"waiting": 0.02, "order": 0.02})
-    'requests hardly wait (2.0 % of the time): steps alone take the time'
+    'requests hardly wait for a step (2.0 % of the time)'
     """
     waiting = float(queued["waiting"])
     if waiting < HARDLY:
-        return f"requests hardly wait ({percent(waiting)} of the time): steps alone take the time"
+        return f"requests hardly wait for a step ({percent(waiting)} of the time)"
     reasons = sorted(
         ((float(queued.get(n, 0.0)), words) for n, words in WAITS.items()), reverse=True
     )

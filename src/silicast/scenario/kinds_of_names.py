@@ -18,7 +18,7 @@ def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError
     if error.kind != "unknown_name" or not isinstance(spec, str) or not error.field:
         return error
     kind = error.field.rpartition(".")[2]
-    for other, article in _kinds_of(spec).items():
+    for other, article in kinds_of(spec).items():
         if other != kind:
             return unknown_name(
                 error.message, error.field, f"{spec} is {article} {other}", file=error.file
@@ -26,8 +26,12 @@ def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError
     return error
 
 
-def _kinds_of(name: str) -> dict[str, str]:
-    """Every kind that a name belongs to, with its article."""
+def kinds_of(name: str) -> dict[str, str]:
+    """Every kind that a name belongs to, with its article.
+
+    >>> kinds_of("h100"), kinds_of("nobody knows")
+    ({'device': 'a'}, {})
+    """
     from silicast.accelerator.architecture_file import design_names
     from silicast.composition.engine import engine_names
     from silicast.hardware.index import device_names

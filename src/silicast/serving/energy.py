@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from silicast.composition.clock import Drawn, drawn, power_w
@@ -18,7 +19,8 @@ from silicast.serving.step_mix import KINDS, breakdown_of, mix_of
 def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float]]:
     """Average watts of a device from the first request to the last token, and joules of all
     devices for each request and output token, each with the least, which idle devices draw, and the
-    most that power limits allow; nothing where the power of one is not modelled.
+    most that power limits allow (joules of designs: no most); nothing where the power of one is not
+    modelled.
 
     Steps of a kind are taken as the few states that stand for them; devices that wait for requests
     are idle. Groups of attention_dp count as much as the busiest.
@@ -35,7 +37,10 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         first += pool.count
     rows = records.finished
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
-    most_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
+    limit_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
+    # A design that needs more than we think takes longer under its limit; it draws all of it.
+    builds = any(machine.device.structure is not None for machine, _ in machines)
+    most_j = math.inf if builds else limit_j
     least_j = seconds * sum(power_w(machine, seconds, 0.0) * gpus for machine, gpus in machines)
     mean_w = whole_w / fleet.gpus
     each_s = seconds * fleet.gpus
@@ -43,7 +48,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         "energy_per_request_j": len(rows),
         "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
     }
-    of_one = {"power_w": (mean_w, least_j / each_s, most_j / each_s)}
+    of_one = {"power_w": (mean_w, least_j / each_s, limit_j / each_s)}
     return of_one | {
         name: (whole_j / share, least_j / share, most_j / share) for name, share in shares.items()
     }

@@ -87,3 +87,19 @@ def test_a_limit_below_what_it_takes_without_work_is_refused() -> None:
     })  # fmt: skip
     assert not isinstance(reply, Answer)
     assert reply.error.field == "limits.power_w"
+
+
+@pytest.mark.full
+def test_served_joules_may_be_more_than_the_limit_times_the_predicted_time() -> None:
+    found = reply_to({
+        "task": "serving", "model": {"base": "Llama-3.2-1B", "num_hidden_layers": 1},
+        "device": chip(5.0),
+        "workload": {
+            "arrival": {"kind": "closed", "concurrency": 1}, "requests": 2, "input_len": 16,
+            "output_len": 2,
+        },
+    })  # fmt: skip
+    assert isinstance(found, Answer), found
+    energy, power = (found.metrics[name] for name in ("energy_per_request_j", "power_w"))
+    assert power.estimate <= power.p95 <= 5.0
+    assert energy.p95 > 2.0 * energy.estimate

@@ -53,6 +53,7 @@ def test_no_column_is_pushed_off_the_screen_by_long_names(width: int) -> None:
         ("infer --model x --gpu h100", "--device is missing: --gpu is --device here"),
         ("infer --model x --board h100", "--device is missing, and there is no --board"),
         ("infer Qwen3-8B --device h100", "--model is missing: write --model Qwen3-8B"),
+        ("infer h100 Qwen3-8B", "--model is missing: write --model Qwen3-8B"),
         ("infer --model Qwen3-8B h100", "--device is missing: write --device h100"),
         ("serve --model x --device y --qps 3", "Unknown option: --qps. It is --rate here."),
         ("infer --model x --device y --bacth 3", "Did you mean --batch?"),

@@ -212,7 +212,8 @@ def built(
     )  # fmt: skip
     return Architecture(
         name=Path(tree.file).parent.name, nodes=tuple(nodes), compute=compute,
-        clock_hz=1 / tree.cycle_s, idle_leaks=False, scales_blocks=True, source=tree.file,
+        clock_hz=float(f"{1 / tree.cycle_s:.12g}"), idle_leaks=False, scales_blocks=True,
+        source=tree.file,
     )  # fmt: skip
 
 
