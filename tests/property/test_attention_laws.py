@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,8 +12,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.attention_decode import AttentionDecode
 from silicast.kernels.attention_prefill import AttentionPrefill
 from silicast.kernels.check import check_kernel, op_at
-from silicast.learning.dispatch import time_of
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.op import OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "A40", "T4", "RTX PRO 6000 S", "GB300")
 LIBRARIES = ("", "flashinfer", "fa2", "fa3", "vllm", "sglang", "trtllm", "triton")
@@ -162,22 +159,3 @@ def test_battery_of_100_000_ops(model: AttentionPrefill | AttentionDecode) -> No
     ]
     checked = check_kernel(model, devices, draws=140_000, variants=variants, scalar_rows=4)
     assert checked >= 100_000
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    batch=uniform_batches(), device=st.sampled_from(DEVICES[:5] + DEVICES[6:]),
-    dtype=st.sampled_from(("bf16", "fp16")),
-)  # fmt: skip
-def test_a_cache_in_the_format_of_the_activations_need_not_be_stated(
-    batch: OpBatch, device: str, dtype: str
-) -> None:
-    """One kernel, however it is put: the same time, interval, energy and tier."""
-    own, variant = find_device(device), replace(batch.variant, dtype=dtype)
-    one = op_at(batch, 0)
-    for family, q_len in (("attention_prefill", one.dim("q_len")), ("attention_decode", 1)):
-        sizes = {**dict(one.dims), "q_len": q_len}
-        left_out, stated = (
-            Op.make(family, replace(variant, kv_dtype=stored), **sizes) for stored in ("", dtype)
-        )
-        assert replace(time_of(stated, own), op=left_out) == time_of(left_out, own)

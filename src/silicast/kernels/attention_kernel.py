@@ -50,7 +50,6 @@ class AttentionKernel(Implementation):
 
     ragged: ClassVar[frozenset[str]] = LENGTHS
     takes_numbers: ClassVar[bool] = True
-    has_cache: ClassVar[bool] = True
 
     @abstractmethod
     def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -381,10 +381,7 @@ def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
 
 def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
     """Factor of the kernel; what was not measured of it counts as the average does."""
-    names: tuple[str, ...] = activity_names(family, variant)
-    if not variant.kv_dtype:  # a cache of which nothing is stated holds what kernels compute in
-        names += activity_names(family, replace(variant, kv_dtype=variant.dtype))[-1:]
     found = 1.0
-    for name in names:
+    for name in activity_names(family, variant):
         found *= c.get(name, 1.0)
     return found

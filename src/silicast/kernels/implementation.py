@@ -216,7 +216,6 @@ class Implementation(ABC):
         rows_at_once: ops that one call of :meth:`analyse` is given at most.
         has_candidates: it evaluates many an op: some ops in one call cost little more than one.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
-        has_cache: it reads a cache, in ``Variant.kv_dtype``, by default the activations' format.
     """
 
     family: ClassVar[str]
@@ -229,7 +228,6 @@ class Implementation(ABC):
     has_candidates: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
-    has_cache: ClassVar[bool] = False
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -49,7 +49,6 @@ class MlaModule(Composite):
 
     family: ClassVar[str] = "mla_module"
     group: ClassVar[str] = "mla_module"
-    has_cache: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 12), "q_len": (1, 1 << 17), "kv_len": (0, 1 << 20),

@@ -54,7 +54,6 @@ class SparseAttention(Implementation, CountsRows):
 
     family: ClassVar[str] = "sparse_attention"
     group: ClassVar[str] = GROUP
-    has_cache: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16), "q_len": (1, 1 << 20), "kv_len": (1, 1 << 22), "num_heads": (1, 512),

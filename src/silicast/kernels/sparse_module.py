@@ -40,7 +40,6 @@ class SparseModule(Composite):
     """
 
     group: ClassVar[str] = "sparse_modules"
-    has_cache: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch_size": (1, 1 << 12), "isl": (1, 1 << 17), "step": (0, 1 << 21), "num_heads": (1, 256)

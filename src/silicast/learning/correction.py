@@ -25,7 +25,7 @@ from silicast.kernels.implementation import Estimates, Implementation, KernelTim
 from silicast.kernels.measured_range import octaves_outside
 from silicast.kernels.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
-from silicast.learning.features import TWINS, WHO, Columns, Kernels, columns_of, is_left_over, marks
+from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import ForestSums
 from silicast.learning.oblivious import (
     I16,
@@ -41,6 +41,8 @@ from silicast.learning.oblivious import (
 from silicast.workload.op import OpBatch, Variant
 
 FADE_OCTAVES = 1.0
+TWINS = {"fp16": "bf16"}
+"""Format -> another whose kernels are the same, at the same rate, and measured more finely."""
 FAMILY_LOG_SD = 0.01
 """What all devices of a family are off together: they were learned from, each on its own."""
 OTHER_RELEASE = 1.25

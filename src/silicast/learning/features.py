@@ -9,7 +9,7 @@ Any family has the same kinds of features, by name:
     sequences    of a family that works on several, whether their lengths are alike or not
     over32:DIM, over128:DIM           what is left over of a dimension, as a share of 32 and 128
     style:NAME, library:NAME, kv:NAME     1 where the family's style of kernel, the variant's
-                 library or KV format (stated, or that of the activations) is NAME, else 0
+                 library or KV format is NAME, else 0
     release:NAME 1 where library and version together are NAME
     flag:NAME    1 where the variant's flag is set
     stream       1 where kernels are launched one by one
@@ -44,9 +44,6 @@ MARKS = frozenset(("style", "library", "release", "kv", "flag", "stream"))
 """Kinds of features that are 0 or 1."""
 WHO = ("library:", "release:")
 """Marks of who provides a kernel: queries may name others, or nobody."""
-
-TWINS = {"fp16": "bf16"}
-"""Format -> another whose kernels are the same, at the same rate, and measured more finely."""
 
 Column = Callable[["Kernels"], Any]
 """A feature: the kernels -> its values, shape (n,) or one number for all rows."""
@@ -181,12 +178,11 @@ def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) ->
 def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
     """Features of a variant that are 1 because of what it names."""
     found = {"stream"} if variant.launch == "stream" else set()
-    stored = variant.kv_dtype or (variant.dtype if model.has_cache else "")
     named = (
         ("style", model.style(variant, device)),
         ("library", variant.library),
         ("release", f"{variant.library} {variant.version}" if variant.version else ""),
-        ("kv", TWINS.get(stored, stored)),
+        ("kv", variant.kv_dtype),
     )
     found.update(f"{kind}:{name}" for kind, name in named if name)
     flags = {name for name, value in variant.flags if value} | model.implied_flags
