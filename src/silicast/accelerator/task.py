@@ -105,7 +105,7 @@ def architecture_of(design: str) -> Architecture:
 
 
 def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
-    """What is said of a design and changes nothing, a line each.
+    """Statements about a design that change nothing, a line each.
 
     Args:
         design, densities: as of :func:`task_of`.

@@ -136,11 +136,11 @@ class ConstraintReader:
                 "temporal, spatial, bypass and utilization are", file=self.file,
             )  # fmt: skip
 
-    def merge(self, known: dict[str, Any], said: dict[str, Any], where: str, first: str) -> None:
+    def merge(self, known: dict[str, Any], stated: dict[str, Any], where: str, first: str) -> None:
         """A later entry adds to what an earlier one says of the same place."""
-        if known is said:
+        if known is stated:
             return
-        for key, value in said.items():
+        for key, value in stated.items():
             if key == "factors" and key in known:
                 both = [
                     tuple(factors(each, self.einsum, f"{where}.factors", self.file))
@@ -157,7 +157,7 @@ class ConstraintReader:
     def rules(
         self, name: str, kind: str, entry: Mapping[str, Any], where: str
     ) -> dict[tuple[str, int], SlotRule]:
-        """(node, axis) -> rule, of what is said of one place."""
+        """(node, axis) -> rule, of what an entry states of one place."""
         fixed: dict[str, int] = {}
         most: dict[str, int] = {}
         for dim, sign, bound in factors(

@@ -221,7 +221,7 @@ def cost(
 
 
 def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags) -> None:
-    """What is said and changes nothing."""
+    """Warns of statements that change nothing."""
     from silicast.accelerator.task import notes_of
 
     for note in (*notes_of(chip, densities or ()), *at.notes):
