@@ -9,20 +9,11 @@ from typing import Any, final
 from silicast.accelerator.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import Loop, LoopNest
-from silicast.accelerator.timeloop._fields import rows, spelled, table, word
+from silicast.accelerator.timeloop._fields import rows, table
 from silicast.accelerator.timeloop.components import Component
-from silicast.accelerator.timeloop.loops import (
-    REST,
-    axes_of,
-    factors,
-    permutation,
-    split_axes,
-    split_of,
-)
-from silicast.accelerator.timeloop.rules import KEEPS, Kept, kept_by, target
+from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
+from silicast.accelerator.timeloop.targets import KEEPS, Targets
 from silicast.core.errors import SilicastError, unsupported
-
-_LOOPS = frozenset({"target", "type", "factors", "permutation", "split"})
 
 
 @final
@@ -35,11 +26,8 @@ class MappingReader:
     ) -> None:  # fmt: skip
         self.einsum = einsum
         self.architecture = architecture
-        self.components = components
+        self.targets = Targets(einsum, architecture, components, file)
         self.file = file
-        self.nodes = {node.name: node for node in architecture.nodes}
-        self.outermost = architecture.nodes[0].name
-        self.kept: dict[str, Kept] = {}
         self.loops: dict[tuple[str, str], list[Loop]] = {}
 
     def read(self, content: Any) -> LoopNest:
@@ -65,12 +53,8 @@ class MappingReader:
 
     def entry(self, item: Any, where: str) -> None:
         """One entry."""
-        entry = table(item, where, self.file)
-        name = word(entry.get("target"), f"{where}.target", self.file)
-        component = target(name, self.components, f"{where}.target", self.file)
-        kind = entry.get("type")
+        name, kind, entry = self.targets.entry(item, where)
         if kind in KEEPS:
-            kept_by(self.kept, entry, component, self.outermost, self.einsum, where, self.file)
             return
         if kind not in {"temporal", "spatial"}:
             raise unsupported(
@@ -80,34 +64,27 @@ class MappingReader:
         if (name, kind) in self.loops:
             raise SilicastError(f"gives the {kind} loops of {name} a second time", field=where,
                                 file=self.file)  # fmt: skip
-        said = spelled(entry, _LOOPS, where, self.file)
-        self.loops[name, kind] = self.nest(name, kind, said, where)
+        self.loops[name, kind] = self.nest(name, kind, self.targets.loops(entry, where), where)
 
     def nest(self, name: str, kind: str, entry: Mapping[str, Any], where: str) -> list[Loop]:
         """The loops of one entry, outermost first."""
-        file, einsum = self.file, self.einsum
         bounds = {}
-        for dim, sign, bound in factors(entry.get("factors"), einsum, f"{where}.factors", file):
+        for dim, sign, bound in self.targets.factors(entry.get("factors"), where):
             if sign == "<=":
                 raise SilicastError(f"expected {dim}={bound}, found {dim}<={bound}",
-                                    field=f"{where}.factors", file=file)  # fmt: skip
+                                    field=f"{where}.factors", file=self.file)  # fmt: skip
             bounds[dim] = bound
         # Timeloop writes the innermost loop first.
-        inward = permutation(entry.get("permutation"), einsum, f"{where}.permutation", file)
-        inward += [dim for dim in einsum.dims if dim not in inward]
-        node = self.nodes.get(name)
-        if kind == "temporal" and isinstance(node, Memory):
-            return [Loop(name, dim, bounds.get(dim, 1)) for dim in reversed(inward)]
-        fan = node if isinstance(node, FanOut) else self.nodes.get(f"{name}.fan_out")
-        if kind == "temporal" or not isinstance(fan, FanOut):
-            why = "has no loops in time" if kind == "temporal" else "has one instance below"
-            for dim, bound in bounds.items():
-                if bound != 1 and einsum.bounds[dim] > 1:
-                    raise SilicastError(f"{name} {why}, found {dim}{bound}",
-                                        field=f"{where}.factors", file=file)  # fmt: skip
+        inward = self.targets.permutation(entry, where)
+        inward += [dim for dim in self.einsum.dims if dim not in inward]
+        node = self.targets.node(name, kind)
+        if node is None:
+            self.targets.must_be_one(name, kind, bounds, where)
             return []
-        axes = self.axes(inward, bounds, fan, split_of(entry, where, file))
-        return [Loop(fan.name, dim, bounds.get(dim, 1), axes[dim]) for dim in reversed(inward)]
+        if isinstance(node, Memory):
+            return [Loop(name, dim, bounds.get(dim, 1)) for dim in reversed(inward)]
+        axes = self.axes(inward, bounds, node, split_of(entry, where, self.file))
+        return [Loop(node.name, dim, bounds.get(dim, 1), axes[dim]) for dim in reversed(inward)]
 
     def axes(
         self, inward: list[str], bounds: Mapping[str, int], fan: FanOut, split: int | None
@@ -142,5 +119,5 @@ class MappingReader:
                 if tensor in said.keep or (tensor not in said.bypass and memory.may_keep(tensor))
             )
             for memory in self.architecture.memories
-            if (said := self.kept.get(memory.name)) is not None
+            if (said := self.targets.kept.get(memory.name)) is not None
         }  # fmt: skip

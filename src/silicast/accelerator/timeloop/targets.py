@@ -1,0 +1,129 @@
+"""What entries of Timeloop's mappings and constraints are about: a component and its loops, or the
+tensors that it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+from silicast.accelerator.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.timeloop._fields import names, spelled, table, word
+from silicast.accelerator.timeloop.components import Component
+from silicast.accelerator.timeloop.loops import factors, permutation
+from silicast.core.errors import SilicastError, unknown_name
+
+KEEPS = frozenset({"bypass", "datatype", "dataspace"})
+_LOOPS = frozenset({"target", "type", "factors", "permutation", "split"})
+_KEEP_KEYS = frozenset({"target", "type", "keep", "bypass"})
+
+
+@final
+class Kept:
+    """What one memory keeps and passes on, of all entries about it."""
+
+    def __init__(self) -> None:
+        self.keep: dict[str, None] = {}
+        self.bypass: dict[str, None] = {}
+
+    def take(self, entry: Mapping[str, Any], einsum: Einsum, where: str, file: str) -> None:
+        """What another entry says.
+
+        Raises:
+            SilicastError: an unknown tensor, or one that is kept and passed on.
+        """
+        said = spelled(entry, _KEEP_KEYS, where, file)
+        for key, mine in (("keep", self.keep), ("bypass", self.bypass)):
+            known = names(said.get(key), einsum.names, f"{where}.{key}", file)
+            mine.update(dict.fromkeys(known))
+        both = [tensor for tensor in self.keep if tensor in self.bypass]
+        if both:
+            raise SilicastError(f"{both[0]} is kept and bypassed", field=where, file=file,
+                                hint="take it out of one of them")  # fmt: skip
+
+
+@final
+class Targets:
+    """The components of a description, as entries of a file name them.
+
+    Attributes:
+        kept: component -> what entries read so far say that it keeps.
+    """
+
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, components: Mapping[str, Component],
+        file: str,
+    ) -> None:  # fmt: skip
+        self.einsum = einsum
+        self.file = file
+        self.kept: dict[str, Kept] = {}
+        self.outermost = architecture.nodes[0].name
+        self._components = components
+        self._nodes = {node.name: node for node in architecture.nodes}
+
+    def entry(self, item: Any, where: str) -> tuple[str, str, Mapping[str, Any]]:
+        """(target, type, table) of an entry; one of :data:`KEEPS` is noted in ``kept``.
+
+        Raises:
+            SilicastError: an unknown target, see :meth:`Kept.take`, or a component that cannot keep
+                or pass on what the entry says.
+        """
+        entry = table(item, where, self.file)
+        name = word(entry.get("target"), f"{where}.target", self.file)
+        if name not in self._components:
+            known = ", ".join(self._components)
+            raise unknown_name(f"no component {name!r}", f"{where}.target", f"there are {known}",
+                               file=self.file)  # fmt: skip
+        kind = str(entry.get("type"))
+        if kind in KEEPS:
+            self._keep(self._components[name], entry, where)
+        return name, kind, entry
+
+    def _keep(self, component: Component, entry: Mapping[str, Any], where: str) -> None:
+        own = self.kept.setdefault(component.name, Kept())
+        own.take(entry, self.einsum, where, self.file)
+        if component.is_dummy and own.keep:
+            raise SilicastError(f"{component.name} holds nothing", field=f"{where}.keep",
+                                file=self.file)  # fmt: skip
+        if component.name == self.outermost and own.bypass:
+            raise SilicastError("the outermost memory keeps every tensor",
+                                field=f"{where}.bypass", file=self.file)  # fmt: skip
+
+    def loops(self, entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """What an entry says of loops.
+
+        Raises:
+            SilicastError: it says something else too.
+        """
+        return spelled(entry, _LOOPS, where, self.file)
+
+    def factors(self, value: Any, where: str) -> list[tuple[str, str, int]]:
+        """See :func:`.loops.factors`."""
+        return factors(value, self.einsum, f"{where}.factors", self.file)
+
+    def permutation(self, entry: Mapping[str, Any], where: str) -> list[str]:
+        """See :func:`.loops.permutation`."""
+        return permutation(entry.get("permutation"), self.einsum, f"{where}.permutation", self.file)
+
+    def node(self, name: str, kind: str) -> Memory | FanOut | None:
+        """What runs the loops of a kind in a place: a memory those in time, a fan-out those in
+        space; None where there are none.
+        """
+        node = self._nodes.get(name)
+        if kind == "temporal":
+            return node if isinstance(node, Memory) else None
+        fan = node if isinstance(node, FanOut) else self._nodes.get(f"{name}.fan_out")
+        return fan if isinstance(fan, FanOut) else None
+
+    def must_be_one(self, name: str, kind: str, bounds: Mapping[str, int], where: str) -> None:
+        """Nothing is split in a place that has no loops.
+
+        Raises:
+            SilicastError: a factor is more than 1.
+        """
+        why = "has no loops in time" if kind == "temporal" else "has one instance below"
+        for dim, bound in bounds.items():
+            if bound != 1 and self.einsum.bounds[dim] > 1:
+                raise SilicastError(f"{name} {why}, found {dim}={bound}", field=f"{where}.factors",
+                                    file=self.file)  # fmt: skip
