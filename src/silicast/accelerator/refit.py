@@ -63,9 +63,10 @@ class Asked:
     def origin(self, chip: Chip) -> str:
         """Where the mapping of one size comes from, in words."""
         sizes = self.sizes[:, :1]
-        stored = stored_templates(chip, self.problem, self.compute, self.bits, self.densities)
+        asked = (chip, self.problem, self.compute, self.bits, self.densities)
+        stored = stored_templates(*asked)
         if any((each.sizes == sizes[:, 0]).all() for each in stored):
-            own = is_compiled_for(chip, self.densities)
+            own = is_compiled_for(*asked)
             return f"a mapping as compiled, for this very size{'' if own else OTHER_DENSITIES}"
         if not stored and (self.problem.grid(sizes) == sizes).all():
             return "a mapping searched at this very size"

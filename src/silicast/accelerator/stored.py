@@ -114,14 +114,8 @@ def stored_templates(
     """
     found = []
     arch = chip.in_format(compute, bits)
-    key = (key_of(problem), compute, bits)
-    tables = [
-        (number, table) for number, table in enumerate(chip.stored)
-        if (table.op, table.format, table.bits) == key
-    ]  # fmt: skip
-    stated = dict(in_words(densities))
-    own = [each for each in tables if each[1].density == stated]
-    for number, table in own or tables:
+    own, others = _tables_of(chip, problem, compute, bits, densities)
+    for number, table in own or others:
         try:
             einsum = problem.einsum(table.sizes)
             batch = MappingBatch.of(nest_of(table), einsum, arch)
@@ -134,10 +128,23 @@ def stored_templates(
     return tuple(found)
 
 
-def is_compiled_for(chip: Chip, densities: Densities) -> bool:
-    """Whether a design was compiled for these densities: its other mappings stand in, if not."""
-    stated = dict(in_words(densities))
-    return any(table.density == stated for table in chip.stored)
+def is_compiled_for(
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+) -> bool:
+    """Whether some of :func:`stored_templates` are for these densities; others stand in, if not."""
+    return bool(_tables_of(chip, problem, compute, bits, densities)[0])
+
+
+def _tables_of(
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
+    """What a file stores for a problem, with its place: for these densities, and for others."""
+    key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
+    own, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
+    for number, table in enumerate(chip.stored):
+        if (table.op, table.format, table.bits) == key:
+            (own if table.density == stated else others).append((number, table))
+    return own, others
 
 
 def key_of(problem: Problem) -> str:

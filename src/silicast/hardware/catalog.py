@@ -109,9 +109,7 @@ def _completed(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     try:
         return with_base(data)
     except SilicastError as error:
-        raise SilicastError(
-            error.message, kind=error.kind, field=error.field, hint=error.hint, file=file
-        ) from None
+        raise error.located(file=file) from None
 
 
 def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:

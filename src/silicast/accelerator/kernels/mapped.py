@@ -10,6 +10,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from silicast.accelerator.architecture import Memory
 from silicast.accelerator.chip import GROUP, Chip, chip_of
 from silicast.accelerator.device import main_bytes_per_s
 from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
@@ -180,12 +181,10 @@ class Load:
     def reading(self, device: Device, bytes_: F64) -> Load:
         """And so many bytes of main memory besides, each once."""
         arch = chip_of(device).design.architecture
-        first = arch.memories[0]
-        access_pj = (first.read_pj or 0.0) / first.block_words
         return replace(
             self, main_s=self.main_s + bytes_ / main_bytes_per_s(arch),
             main_bytes=self.main_bytes + bytes_,
-            joules=self.joules + bytes_ * (8.0 / first.word_bits * access_pj * PICO),
+            joules=self.joules + bytes_ * byte_j(arch.memories[0]),
         )  # fmt: skip
 
 
@@ -214,6 +213,11 @@ def load_of(device: Device, fmt: Format, found: Counted) -> Load:
         main_bytes=sum(found.main_words, none) * bytes_,
         joules=(found.energy_pj - found.cycles * arch.idle_pj_per_cycle) * PICO,
     )  # fmt: skip
+
+
+def byte_j(memory: Memory) -> float:
+    """Joules of reading a byte of a memory, in whole blocks; 0 where its file does not say."""
+    return (memory.read_pj or 0.0) * PICO * 8.0 / (memory.word_bits * memory.block_words)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from silicast.accelerator.chip import GROUP, chip_of
 from silicast.accelerator.device import main_bytes_per_s
-from silicast.accelerator.kernels.mapped import PICO
+from silicast.accelerator.kernels.mapped import PICO, byte_j
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
 from silicast.kernels.energy import most_w, waiting_w
@@ -51,9 +51,7 @@ def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
         return None
     arch = chip.design.architecture
     first, inner = arch.memories[0], arch.memories[1:]
-    byte = _byte_j(first.read_pj, first.word_bits, first.block_words)
     largest = max(inner, key=lambda memory: memory.usable_words, default=first)
-    near = _byte_j(largest.read_pj, largest.word_bits, largest.block_words)
     vector, unit = chip.content.vector, arch.compute.energy_pj or 0.0
     simple = unit if vector is None else vector.energy_pj or 0.0
     special = simple if vector is None else vector.special_energy_pj or simple
@@ -61,13 +59,9 @@ def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
     product = unit if own is None or own.energy_pj is None else own.energy_pj
     return Energies(
         operation_j=0.5 * product * PICO, simple_j=simple * PICO, special_j=special * PICO,
-        main_byte_j=byte, chip_byte_j=near, static_w=waiting_w(device), limit_w=most_w(device),
-        log_sd=log_sd,
+        main_byte_j=byte_j(first), chip_byte_j=byte_j(largest), static_w=waiting_w(device),
+        limit_w=most_w(device), log_sd=log_sd,
     )  # fmt: skip
-
-
-def _byte_j(access_pj: float | None, word_bits: int, block_words: int) -> float:
-    return (access_pj or 0.0) * PICO * 8.0 / (word_bits * block_words)
 
 
 register_adapter("loop_nest", adapter("loop_nest", GROUP, nest_rates))
