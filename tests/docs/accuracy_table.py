@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silicast.report.scorecard import markdown_table
@@ -13,59 +12,27 @@ from silicast.report.tables import figure
 from tests.architecture.source_tree import ROOT
 
 RESULTS = ROOT / "docs" / "accuracy"
-PLACE = re.compile(r"(<!-- accuracy -->\n).*?(<!-- /accuracy -->)", re.DOTALL)
-UNSEEN_PLACE = re.compile(r"(<!-- unseen -->\n).*?(<!-- /unseen -->)", re.DOTALL)
-CHOSEN = {
-    "unseen": (
-        "static_batch_prefill_ms",
-        "static_batch_decode_step_ms",
-        "static_batch_total_ms",
-        "graph_plain_nvidia_ms",
-        "graph_mi100_ms",
-        "tpot_consistent_ms",
-        "engine_step_ms",
-        "collective_us",
-        "gemm_bf16_us",
-        "gemm_fp8_us",
-        "gemm_fp8_block_us",
-        "gemm_nvfp4_us",
-        "gemm_fp32_us",
-        "attention_prefill_bf16_us",
-        "attention_decode_bf16_us",
-        "moe_bf16_us",
-        "moe_fp8_us",
-        "mla_decode_bf16_us",
-        "gdn_bf16_us",
-        "elementwise_us",
-    ),
-    "end-to-end": ("prefill_ms", "decode_step_ms", "total_ms"),
-    "graph": ("e2e_ms",),
-    "vllm-steps": ("step_ms",),
-    "silicon-sample": ("tpot_ms",),
-    "intervals": ("time_ms",),
-    "training-step": ("step_time_s",),
-    "training": ("dense_step_time_s", "experts_step_time_s"),
-    "training-memory": ("memory_gb",),
-    "backward": ("attention_us", "norm_us"),
-    "liger": ("forward_us", "backward_us", "memory_mib"),
-    "collectives-multinode": ("between_us",),
-    "gemm": ("bf16_us", "fp8_us", "fp8_block_us", "nvfp4_us", "fp8_scaled_mm_us"),
-    "attention-prefill": ("latency_us",),
-    "attention-decode": ("latency_us",),
-    "attention-lengths": ("latency_us",),
-    "moe": ("layer_us", "shape_us", "w13_us"),
-    "mla": ("prefill_us", "decode_us"),
-    "sparse_modules": ("dsa_us", "msa_us"),
-    "linear_attention": ("gdn_us",),
-    "communication": ("latency_us",),
-    "norms": ("latency_us",),
-    "other_vendors": ("latency_us",),
-    "energy": ("energy_mj",),
-}
-"""Suites and metrics of the README."""
+SUMMARY = (
+    ("whole batch on an engine", "static_batch_total_ms", "end-to-end", "total_ms"),
+    ("step of an engine", "engine_step_ms", "vllm-steps", "step_ms"),
+    ("time to first token under load", "", "serving", "ttft_mean_ms"),
+    ("time of a token under load", "tpot_consistent_ms", "silicon-sample", "tpot_consistent_ms"),
+    ("network in PyTorch", "graph_plain_nvidia_ms", "graph", "plain_nvidia_ms"),
+    ("training step, dense", "", "training", "dense_step_time_s"),
+    ("matrix product, bf16", "gemm_bf16_us", "gemm", "bf16_us"),
+    ("layer of experts", "moe_bf16_us", "moe", "layer_us"),
+    ("collective inside a node", "collective_us", "communication", "latency_us"),
+    ("energy of a kernel", "", "energy", "energy_mj"),
+)
+"""The README's lines: what is predicted, its metric of suite ``unseen`` (empty if that leaves it
+out), and its suite and metric on measured boards."""
 GLANCE = ROOT / "docs" / "accuracy-at-a-glance.md"
 BASELINE = "roofline x constant"
 KNOWN = "architecture known"
+SUMMARY_HEADINGS = (
+    "", "unseen: rows", "error %", "in interval %", "seen: rows", "error %", "in interval %",
+    "roofline x constant",
+)  # fmt: skip
 WAYS = ("NeuSight's law", "wave scaling", BASELINE)
 UNSEEN = {
     "mean_ape": "unseen: mean APE %", "bias_pct": "bias %", "coverage_pct": "in 90 % interval, %",
@@ -79,53 +46,83 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def table(chosen: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-    """The table's lines; one row a suite and metric, of all or of those chosen."""
+def summary() -> list[str]:
+    """The README's table: errors on boards that were left out whole, then on measured boards."""
+    metrics = {
+        (result["suite"], metric["metric"]): metric
+        for result in _results()
+        for metric in result["metrics"]
+    }
+    rows = []
+    for title, unseen, suite, name in SUMMARY:
+        left_out = metrics["unseen", unseen]["silicast"] if unseen else None
+        measured = metrics[suite, name]
+        baseline = measured["others"].get(BASELINE, {}).get("mean_ape")
+        rows.append(
+            [
+                f"[{title}](docs/accuracy/{suite}.md)",
+                *_brief(left_out),
+                *_brief(measured["silicast"]),
+                figure(baseline),
+            ]
+        )
+    return markdown_table(SUMMARY_HEADINGS, rows)
+
+
+def _brief(figures: dict[str, Any] | None) -> list[str]:
+    if figures is None:
+        return ["–", "–", "–"]
+    return [
+        figure(int(figures["rows"])),
+        *(figure(figures.get(name)) for name in ("mean_ape", "coverage_pct")),
+    ]
+
+
+def table() -> list[str]:
+    """The lines of the table of all suites; one row a suite and metric."""
     rows = []
     for result in _results():
         rows += [
             _row(result["suite"], metric)
             for metric in result["metrics"]
             if result["suite"] != "unseen"  # has its own
-            if chosen is None or metric["metric"] in chosen.get(result["suite"], ())
         ]
     return markdown_table(HEADINGS, rows)
 
 
-def unseen_table(chosen: Sequence[str] | None = None) -> list[str]:
+def unseen_table() -> list[str]:
     """What boards get that nobody has measured, and beside it what measured ones get."""
     rows = []
     for result in _results():
         if result["suite"] != "unseen":
             continue
         for metric in result["metrics"]:
-            if chosen is None or metric["metric"] in chosen:
-                ours, others = metric["silicast"], metric["others"]
-                known = others.get(KNOWN, {})
-                rows.append(
-                    [
-                        metric["metric"],
-                        figure(int(ours["rows"])),
-                        *(figure(ours.get(name)) for name in UNSEEN),
-                        *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
-                        *(
-                            figure(others.get(name, {}).get("mean_ape_where_answered"))
-                            for name in WAYS
-                        ),
-                    ]
-                )
+            ours, others = metric["silicast"], metric["others"]
+            known = others.get(KNOWN, {})
+            rows.append(
+                [
+                    metric["metric"],
+                    figure(int(ours["rows"])),
+                    *(figure(ours.get(name)) for name in UNSEEN),
+                    *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
+                    *(
+                        figure(others.get(name, {}).get("mean_ape_where_answered"))
+                        for name in WAYS
+                    ),
+                ]
+            )
     headings = ("metric", "rows", *UNSEEN.values(), "seen: mean APE %", "bias %", *WAYS)
     return markdown_table(headings, rows)
 
 
-def with_table(text: str, chosen: Mapping[str, Sequence[str]] | None = CHOSEN) -> str:
+def with_table(text: str) -> str:
     """A page with current tables, where it has a place for them."""
-    lines = "\n".join(table(chosen))
-    others = "\n".join(unseen_table(None if chosen is None else chosen["unseen"]))
-    if chosen is None:  # the page of all suites lies in docs itself
-        lines = lines.replace("](docs/", "](")
-    text = PLACE.sub(lambda found: f"{found[1]}{lines}\n{found[2]}", text)
-    return UNSEEN_PLACE.sub(lambda found: f"{found[1]}{others}\n{found[2]}", text)
+    for name, lines in (("summary", summary), ("unseen", unseen_table), ("accuracy", table)):
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if match := place.search(text):
+            rows = "\n".join(lines())
+            text = f"{text[: match.end(1)]}{rows}\n{text[match.start(2) :]}"
+    return text
 
 
 def _results() -> list[dict[str, Any]]:
@@ -140,7 +137,7 @@ def _row(suite: str, metric: dict[str, Any]) -> list[str]:
     best = min(peers, key=lambda name: float(peers[name]["mean_ape_where_answered"]), default="")
     noise = metric.get("noise_floor_pct", {}).get("mean")
     return [
-        f"[{suite}](docs/accuracy/{suite}.md)",
+        f"[{suite}](accuracy/{suite}.md)",
         metric["metric"],
         figure(int(ours["rows"])),
         figure(ours["mean_ape"]),

@@ -25,7 +25,7 @@ from pathlib import Path
 from silicast.app import status
 from silicast.app.cli import main
 from tests.architecture.source_tree import ROOT
-from tests.docs.accuracy_table import CHOSEN, GLANCE, with_table
+from tests.docs.accuracy_table import with_table
 from tests.docs.cli_page import PAGE, page
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -106,6 +106,25 @@ def matches(expected: str, actual: str) -> bool:
     )
 
 
+def shortened(expected: str, actual: str) -> str:
+    """An output with its lines left out where the page leaves lines out.
+
+    >>> shortened("a\\n...\\nd", "b\\nc\\nd\\ne")
+    'b\\n...\\ne'
+    """
+    lines = expected.splitlines()
+    if "..." not in lines:
+        return actual
+    if matches(expected, actual):
+        return expected
+    if lines.count("...") > 1:
+        raise ValueError(f"give the new lines by hand around {expected!r}: it prints\n{actual}")
+    printed = actual.splitlines()
+    head = lines.index("...")
+    tail = len(lines) - head - 1
+    return "\n".join([*printed[:head], "...", *printed[len(printed) - tail :]])
+
+
 def _updated(text: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(Path(folder))
@@ -116,8 +135,7 @@ def _updated(text: str) -> str:
                 actual = shell.run(step)
                 if shell.status == status.INTERNAL:
                     raise RuntimeError(f"$ {step.command}\n{actual}")
-                keep = "..." in step.expected.splitlines() and matches(step.expected, actual)
-                printed = step.expected if keep else actual
+                printed = shortened(step.expected, actual)
                 parts.append(f"$ {step.command}\n" + (f"{printed}\n" if printed else ""))
             return "```console\n" + "".join(parts) + "```"
 
@@ -134,7 +152,7 @@ def _record() -> None:
     PAGE.write_text(page(), encoding="utf-8")
     for path in pages():
         old = path.read_text(encoding="utf-8")
-        new = with_table(_updated(old), None if path == GLANCE else CHOSEN)
+        new = with_table(_updated(old))
         if new != old:
             path.write_text(new, encoding="utf-8")
             print(f"rewrote {path.relative_to(ROOT)}")
