@@ -105,10 +105,7 @@ def unseen_table() -> list[str]:
                     figure(int(ours["rows"])),
                     *(figure(ours.get(name)) for name in UNSEEN),
                     *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
-                    *(
-                        figure(others.get(name, {}).get("mean_ape_where_answered"))
-                        for name in WAYS
-                    ),
+                    *(figure(others.get(name, {}).get("mean_ape_where_answered")) for name in WAYS),
                 ]
             )
     headings = ("metric", "rows", *UNSEEN.values(), "seen: mean APE %", "bias %", *WAYS)
