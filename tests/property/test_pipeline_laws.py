@@ -1,4 +1,4 @@
-"""Pipeline schedules: the published closed forms, bounds and monotonicity."""
+"""Pipeline schedules: the published closed forms and monotonicity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.distributed.closed_forms import least_makespan, most_makespan
 from silicast.distributed.dependencies import WAITS, Waits, producers
 from silicast.distributed.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.check import check_schedule
@@ -45,38 +44,6 @@ def test_the_bubble_equals_the_published_form(
     form = rule.bubble(ranks, order.placement.chunks, forward, part, weight)
     waits = float((found.span - found.busy).max())
     assert waits == pytest.approx(max(form, 0.0), rel=1e-9, abs=1e-9 * found.makespan)
-
-
-@given(
-    ranks=st.integers(1, 6), groups=st.integers(1, 4), chunks=st.integers(1, 3),
-    transfer=st.floats(0, 1), seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 3),
-)  # fmt: skip
-def test_closed_forms_bound_what_is_scheduled(
-    ranks: int, groups: int, chunks: int, transfer: float, seed: int, spread: float
-) -> None:
-    micro_batches = ranks * groups
-    order = schedule("interleaved").order(ranks, micro_batches, chunks)
-    random = np.random.default_rng(seed)
-    forward, part, weight = 0.1 + random.uniform(0, spread, (3, order.placement.stages, 4))
-    durations = Durations.of_stages(order.placement, forward, part, weight)
-    found = pipeline_times(order, durations, transfer).makespan
-    least = least_makespan(ranks, micro_batches, forward, part + weight, transfer)
-    assert (least <= found * (1 + 1e-12)).all()
-    if chunks == 1:
-        most = most_makespan(micro_batches, forward, part + weight, transfer)
-        assert (most >= found * (1 - 1e-12)).all()
-
-
-@given(ranks=st.integers(1, 8), groups=st.integers(1, 5), times=st.tuples(TIMES, TIMES))
-def test_the_bound_is_exact_for_equal_stages(
-    ranks: int, groups: int, times: tuple[float, float]
-) -> None:
-    order = schedule("1f1b").order(ranks, ranks * groups)
-    durations = Durations.equal(order.placement, times[0], times[1], 0.0)
-    found = pipeline_times(order, durations)
-    each = [np.full((ranks, 1), time) for time in times]
-    assert least_makespan(ranks, ranks * groups, *each) == pytest.approx(found.makespan, rel=1e-12)
-    assert most_makespan(ranks * groups, *each) == pytest.approx(found.makespan, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,8 +19,6 @@ from silicast.core.prediction import Z90, Quantity
 from silicast.kernels.energy import model_log_sd, states_energy
 from silicast.kernels.power import limits
 
-OUT_OF_IT = "hosts, cooling and devices without work are not in it"
-
 
 @final
 @dataclass(frozen=True, slots=True)

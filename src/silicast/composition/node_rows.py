@@ -1,4 +1,4 @@
-"""Ops of a graph x batch states as rows of kernel batches, and sums over them in a fixed order."""
+"""Ops of a graph x batch states as rows of kernel batches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,7 @@ import numpy as np
 from silicast.composition.states import BatchStates
 from silicast.core.numerics import F64, I64
 from silicast.workload.op import Op, OpBatch, resolve
-from silicast.workload.symbols import Phase, phase_of
-
-
-def over_states(table: F64, weights: F64) -> list[float]:
-    """Weighted sums over states, one per node."""
-    sums: list[float] = (table * weights).sum(axis=1).tolist()
-    return sums
-
-
-def runs_in(op: Op, *, prefill: bool) -> bool:
-    """Whether a node runs in a pure prefill (or decode) pass."""
-    return phase_of(op) != ("decode" if prefill else "prefill")
+from silicast.workload.symbols import Phase
 
 
 def running(phase: Phase, states: BatchStates) -> I64:

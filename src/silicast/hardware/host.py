@@ -1,10 +1,9 @@
-"""The host beside the devices, and the software stack on both."""
+"""The host beside the devices."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
@@ -34,14 +33,6 @@ class Host:
     memory_gb: float = 0.0
     memory_gb_per_s: float = 0.0
     link_gb_per_s: float = 0.0
-
-
-@final
-@dataclass(frozen=True)
-class Stack:
-    """Driver, library and engine versions, as far as they are known."""
-
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @final

@@ -26,8 +26,6 @@ from silicast.kernels.softmax import ON_CHIP_COLS
 from silicast.kernels.streaming import element_bytes
 from silicast.workload.op import Variant
 
-BLOCK_THREADS = 1024
-
 
 @register
 @final

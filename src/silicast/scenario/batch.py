@@ -33,7 +33,6 @@ from silicast.scenario.batch_workers import Workers
 MOST_SHARED = 5
 """Ids of several cases that are named."""
 ALL_ANSWERED = 0
-NOT_READABLE = 2
 SOME_FAILED = 3
 BUSY = "another batch is writing it"
 

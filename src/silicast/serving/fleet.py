@@ -95,14 +95,6 @@ class Fleet:
         first = sum(each.count for each in self.pools[:place])
         return list(range(first, first + pool.count))
 
-    def pool_of(self, replica: int) -> Pool:
-        """The pool of a replica by its number."""
-        for pool in self.pools:
-            if replica < pool.count:
-                return pool
-            replica -= pool.count
-        raise ValueError(f"no replica {replica}")
-
     def simulation(
         self, requests: Requests, specs: Sequence[ReplicaSpec] | None = None
     ) -> Simulation:

@@ -20,8 +20,6 @@ from silicast.workload.outputs import result_bytes
 WIDE = "fp32"
 NARROWED = frozenset(("gemm", "conv2d", "attention_prefill"))
 """Families that autocast runs in 16 bits."""
-WIDENED = frozenset(("softmax", "layernorm", "rmsnorm", "cross_entropy"))
-"""Families that it runs in 32."""
 _PASSES = frozenset(("elementwise", "silu_mul", "rope"))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.parameters import TOLERANCE, counted_as, difference
 from silicast.core.errors import SilicastError
 from silicast.workload.counting import active_parameters, parameters
 from silicast.workload.model_file import ParametersTable
@@ -18,7 +19,6 @@ from silicast.workload.models import (
     model_names,
     not_yet_models,
 )
-from silicast.workload.published_parameters import TOLERANCE, counted_as, difference
 
 ROOT = Path(__file__).parents[3]
 TABLES = catalog_tables()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from silicast.accelerator.memory_array import MemoryArray
 from silicast.core.numerics import F64
+from silicast.validation.scorecard.memory_array import MemoryArray
 from silicast.validation.scorecard.suite import Scored
 
 CHIPS = "accel/accelerator_ground_truth.csv"

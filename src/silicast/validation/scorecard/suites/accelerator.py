@@ -16,12 +16,12 @@ import numpy as np
 
 from silicast.accelerator.architecture_file import find_design
 from silicast.accelerator.cost import Cost
-from silicast.accelerator.sparse_vector import SparseUnits
 from silicast.accelerator.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
 from silicast.validation.scorecard.gpu_nests import LLMCOMPASS, score_gpu_nests
 from silicast.validation.scorecard.memory_arrays import score_memory_arrays
 from silicast.validation.scorecard.one_constant import least_squares_share
+from silicast.validation.scorecard.sparse_vector import SparseUnits
 from silicast.validation.scorecard.suite import Scored, Suite
 
 TIMELOOP = "accel/timeloop"

@@ -26,12 +26,12 @@ from silicast.validation.scorecard.model_suite import (
     believed,
     score_cases,
 )
+from silicast.validation.scorecard.neusight_graph import read_neusight_graph
 from silicast.validation.scorecard.rows import subsample
 from silicast.validation.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.validation.scorecard.tables import read_records
 from silicast.workload.backward import Training
 from silicast.workload.eager import Framework
-from silicast.workload.front_ends.neusight_graph import read_neusight_graph
 from silicast.workload.models import find_model
 from silicast.workload.plan import Plan
 from silicast.workload.precision import Precision

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from silicast.accelerator.memory_array import MemoryArray
+from silicast.validation.scorecard.memory_array import MemoryArray
 
 DIGITAL = MemoryArray("digital", 128, 8, 8, 28, 0.9, 8, 8)
 ANALOG = dataclasses.replace(DIGITAL, kind="analog", rows=256, columns=64)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.front_ends.neusight_graph import read_neusight_graph
+from silicast.validation.scorecard.neusight_graph import read_neusight_graph
 
 HEADER = "name,op,fw_ops,bw_ops,acc_ops,prev,next,in_shapes,out_shape\n"
 LINEAR = {"name": "fc", "op": "Linear", "fw_ops": "[['Linear', (512, 1024, 4096)]]",
