@@ -72,12 +72,12 @@ def plans() -> dict[str, float]:
 
 def search() -> dict[str, float]:
     """GPT-3 175B on 1,024 devices, the best 100 plans in full."""
-    from silicast.scenario.answerers.plan import found_of
+    from silicast.scenario.answerers.plan import best_plan
     from silicast.scenario.decode import decode
 
     scenario = decode(GPT3)
     begin = time.perf_counter()
-    _, found = found_of(scenario, finalists=100)
+    _, found = best_plan(scenario, finalists=100)
     took = time.perf_counter() - begin
     return {
         "legal": found.legal, "fitting": found.fitting, "in_full": len(found.finalists),

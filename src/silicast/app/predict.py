@@ -15,6 +15,8 @@ from silicast.core.errors import SilicastError, unsupported
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from silicast.scenario.watch import Watch
+
 Tree = dict[str, Any]
 
 
@@ -40,18 +42,19 @@ def with_calibrations(scenario: Tree, files: list[Path] | None) -> Tree:
     return added(scenario, files) if files else scenario
 
 
-def predicted(scenario: Tree, file: Path | None = None) -> Tree:
+def predicted(scenario: Tree, file: Path | None = None, watch: Watch | None = None) -> Tree:
     """The answer or refusal to a scenario, as plain tables.
 
     Args:
         file: where the scenario stands; relative paths in it start there.
+        watch: what the command is told meanwhile.
     """
     import msgspec
 
     from silicast.scenario.run import reply_to
 
     with mapping_shown(scenario):
-        reply = reply_to(scenario, folder=file.parent if file else None)
+        reply = reply_to(scenario, folder=file.parent if file else None, watch=watch)
     found: Tree = msgspec.to_builtins(reply)
     return found
 

@@ -16,6 +16,7 @@ from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import FIELDS, PARTS, TASKS, not_yet_of
 from silicast.scenario.schema import RawScenario
+from silicast.scenario.watch import Watch
 
 if TYPE_CHECKING:
     from silicast.composition.trace_events import Trace
@@ -39,6 +40,13 @@ class Answerer(ABC):
         Raises:
             SilicastError: it cannot be answered; kind "not_yet" names the missing capability.
         """
+
+    def watched(self, scenario: Scenario, watch: Watch) -> Answer:  # noqa: ARG002
+        """The same answer, of which a caller is told while it is worked out.
+
+        Tasks that take long, or have more to show than an answer, override this.
+        """
+        return self.answer(scenario)
 
     def trace(self, scenario: Scenario) -> Trace:
         """The timeline behind the answer to a scenario.

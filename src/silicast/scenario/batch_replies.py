@@ -25,12 +25,11 @@ from silicast.scenario.answer import (
     refusal,
     with_id,
 )
-from silicast.scenario.answerer import answerer_for
 from silicast.scenario.batch_lines import Line, too_long
 from silicast.scenario.decode import Scenario, decode, with_calibrations
 from silicast.scenario.reading import parse_json
 from silicast.scenario.road import refuse_coming
-from silicast.scenario.switches import remarked
+from silicast.scenario.run import run_many
 
 _ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
 _ID_WITHIN = 4096
@@ -146,10 +145,8 @@ def _decoded(
 
 def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:
     """Replies without ids; a defect in one case costs that case only."""
-    answerer = answerer_for(task)
     try:
-        found = answerer.answer_many(scenarios)
-        return [_reply(row) for row in remarked(answerer, scenarios, found)]
+        return [_reply(row) for row in run_many(task, scenarios)]
     except Exception as error:
         if len(scenarios) == 1:
             return [defect(error, None)]

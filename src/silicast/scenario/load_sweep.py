@@ -123,12 +123,12 @@ def points_of(
     Raises:
         SilicastError: the first load cannot be answered.
     """
-    from silicast.scenario.answerers.serving import prepared
     from silicast.scenario.decode import decode
+    from silicast.scenario.run import run
 
     for number, value in enumerate(loads.values):
         try:
-            yield value, prepared(decode(with_load(scenario, loads, value))).answer()
+            yield value, run(decode(with_load(scenario, loads, value)))
         except SilicastError as error:
             if number == 0:
                 raise

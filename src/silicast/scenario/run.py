@@ -1,7 +1,8 @@
-"""One scenario to its answer."""
+"""Scenarios to their answers: the one way that every command and every Python call goes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from silicast.core.errors import SilicastError
@@ -11,20 +12,33 @@ from silicast.scenario.decode import Scenario, decode, load
 from silicast.scenario.reading import Tree
 from silicast.scenario.road import refuse_coming
 from silicast.scenario.switches import remarked
+from silicast.scenario.watch import Watch
 
 
-def run(scenario: Scenario) -> Answer:
+def run(scenario: Scenario, watch: Watch | None = None) -> Answer:
     """The answer to a decoded scenario.
+
+    Args:
+        watch: what the caller is told meanwhile.
 
     Raises:
         SilicastError: it cannot be answered.
     """
     answerer = answerer_for(scenario.raw.task)
-    (found,) = remarked(answerer, [scenario], [answerer.answer(scenario)])
+    answer = answerer.watched(scenario, watch or Watch())
+    (found,) = remarked(answerer, [scenario], [answer])
     assert isinstance(found, Answer)
     answered = with_id(found, scenario.raw.id)
     assert isinstance(answered, Answer)
     return answered
+
+
+def run_many(task: str, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+    """The answers to scenarios of one task, in order and without ids; errors stand in their place.
+    They are the same as one by one.
+    """
+    answerer = answerer_for(task)
+    return remarked(answerer, scenarios, answerer.answer_many(scenarios))
 
 
 def run_file(path: Path) -> Answer:
@@ -32,10 +46,10 @@ def run_file(path: Path) -> Answer:
     return run(load(path))
 
 
-def reply_to(tree: Tree, *, folder: Path | None = None) -> Reply:
+def reply_to(tree: Tree, *, folder: Path | None = None, watch: Watch | None = None) -> Reply:
     """The answer to a plain tree; a problem is an answer too (``ok: false``)."""
     try:
         refuse_coming(tree)
-        return run(decode(tree, folder=folder))
+        return run(decode(tree, folder=folder), watch)
     except SilicastError as error:
         return refusal(error, identity_of(tree))

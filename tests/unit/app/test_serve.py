@@ -274,10 +274,10 @@ def test_ctrl_c_leaves_the_loads_that_were_answered(
     answers: list[object] = []
     whole = Prepared.answer
 
-    def interrupted(self: Prepared) -> object:
+    def interrupted(self: Prepared, *, only_bounds: bool) -> object:
         if len(answers) == 2:
             raise KeyboardInterrupt
-        answers.append(whole(self))
+        answers.append(whole(self, only_bounds=only_bounds))
         return answers[-1]
 
     monkeypatch.setattr(Prepared, "answer", interrupted)

@@ -15,8 +15,9 @@ import pytest
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.distributed.search_file import Priced, SearchFile
-from silicast.scenario.answerers.plan import found_of
+from silicast.scenario.answerers.plan import best_plan
 from silicast.scenario.decode import decode
+from silicast.scenario.watch import Watch
 
 FINALISTS, KILLED_AT = 5, 2
 TREE: dict[str, Any] = {
@@ -25,23 +26,25 @@ TREE: dict[str, Any] = {
 }  # fmt: skip
 STOPPED = f"""
 import json, pathlib, sys, time
-from silicast.scenario.answerers.plan import found_of
+from silicast.scenario.answerers.plan import best_plan
 from silicast.scenario.decode import decode
+from silicast.scenario.watch import Watch
 
 def done(number, total):
     if number == {KILLED_AT}:
         print("now", flush=True)
         time.sleep(600)
 
-found_of(decode(json.loads(sys.argv[1])), done, {FINALISTS}, pathlib.Path(sys.argv[2]))
+watch = Watch(searched=done, resume=pathlib.Path(sys.argv[2]))
+best_plan(decode(json.loads(sys.argv[1])), watch, {FINALISTS})
 """
 
 
 def answer(
     resume: Path | None = None, tree: dict[str, Any] = TREE, finalists: int = FINALISTS
 ) -> bytes:
-    found, _ = found_of(decode(deepcopy(tree)), finalists=finalists, resume=resume)
-    return msgspec.json.encode(found)
+    reply, _ = best_plan(decode(deepcopy(tree)), Watch(resume=resume), finalists)
+    return msgspec.json.encode(reply)
 
 
 def plans_in(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.distributed.chunk import chunk_graph
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerers.plan import found_of
+from silicast.scenario.answerers.plan import best_plan
 from silicast.scenario.answerers.training import answer_of
 from silicast.scenario.decode import decode
 from silicast.scenario.training_runs import run_of
@@ -62,7 +62,7 @@ def searched(**more: Any) -> dict[str, Any]:
 
 
 def test_the_best_plan_asked_for_alone_takes_what_the_search_says() -> None:
-    best, found = found_of(decode(searched()), finalists=3)
+    best, found = best_plan(decode(searched()), finalists=3)
     first = found.finalists[0]
     assert first.micro_batches == 1  # nothing is accumulated, unlike in the plan asked for
     work = {"seq_len": 512, "global_batch": 64, "micro_batch": first.rank.micro_batch}
@@ -73,7 +73,7 @@ def test_the_best_plan_asked_for_alone_takes_what_the_search_says() -> None:
 @pytest.mark.parametrize("stated", [{"schedule": "zb_h1"}, {"shard": 2}])
 def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> None:
     with pytest.raises(SilicastError, match="not yet: a search with a stated"):
-        found_of(decode(searched(parallel=stated)))
+        best_plan(decode(searched(parallel=stated)))
 
 
 def test_copies_that_share_nothing_have_no_shard_group() -> None:

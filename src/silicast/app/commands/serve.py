@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from silicast.app import status
 from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
-from silicast.app.predict import Tree, mapping_shown, print_reply, with_calibrations
+from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
 from silicast.app.price_flag import PRICED, price_of, with_price_line
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
@@ -54,25 +55,26 @@ def serve(
         )
     scenario = with_calibrations(serving_scenario(asked, plan), calibration)
 
-    import msgspec
-
     from silicast.report.answers import answer_report
-    from silicast.scenario.answerers.serving import prepared
-    from silicast.scenario.decode import decode
+    from silicast.scenario.watch import Watch
 
-    ready = prepared(decode(scenario))
-    served = ready.served
-    check_outputs(wanted, served.deployment.engine.name)
+    simulated: list[Served] = []
     try:
-        with (
-            watched("requests", len(served.requests), lambda: served.answered),
-            mapping_shown(scenario),
-        ):
-            answer = ready.answer()
+        with ExitStack() as drawn:
+
+            def begins(served: Served) -> None:
+                check_outputs(wanted, served.deployment.engine.name)
+                simulated.append(served)
+                bar = watched("requests", len(served.requests), lambda: served.answered)
+                drawn.enter_context(bar)
+
+            reply = predicted(scenario, watch=Watch(simulated=begins))
     except KeyboardInterrupt:
-        return _interrupted(scenario, served, wanted, json=json)
-    reply: dict[str, Any] = msgspec.to_builtins(answer)
-    write_outputs(served, wanted)
+        if not simulated:
+            raise
+        return _interrupted(scenario, simulated[0], wanted, json=json)
+    if reply["ok"]:
+        write_outputs(simulated[0], wanted)
     price = price_of(asked.price, asked.price_where, asked.device)
     write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
     return print_reply(

@@ -79,13 +79,8 @@ def train(
 
 def _searched(scenario: Tree, resume: Path | None) -> Tree:
     """The answer of a search, with a bar where it takes long."""
-    import msgspec
+    from silicast.scenario.watch import Watch
 
-    from silicast.scenario.answerers.plan import found_of
-    from silicast.scenario.decode import decode
-
-    ready = decode(scenario)
     with progress("plans") as advance:
-        answer, _ = found_of(ready, lambda number, _: advance(number), resume=resume)
-    found: Tree = msgspec.to_builtins(answer)
-    return found
+        watch = Watch(searched=lambda done, _: advance(done), resume=resume)
+        return predicted(scenario, watch=watch)

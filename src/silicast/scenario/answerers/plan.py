@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.composition.training_step import Batch
@@ -20,6 +18,7 @@ from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.search_inputs import search_inputs
 from silicast.scenario.training_memory import needed_bytes
 from silicast.scenario.training_runs import Prepared, TrainingRun, prepared
+from silicast.scenario.watch import Watch
 from silicast.scenario.workloads import PlanWorkload
 
 SHOWN = 12
@@ -38,26 +37,25 @@ class PlanAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
-        return found_of(scenario)[0]
+        return best_plan(scenario)[0]
+
+    def watched(self, scenario: Scenario, watch: Watch) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return best_plan(scenario, watch)[0]
 
 
-def found_of(
-    scenario: Scenario,
-    done: Callable[[int, int], None] = lambda _, __: None,
-    finalists: int = FINALISTS,
-    resume: Path | None = None,
+def best_plan(
+    scenario: Scenario, watch: Watch | None = None, finalists: int = FINALISTS
 ) -> tuple[Answer, Found]:
-    """The answer to a search, and all that it found.
+    """The answer to a search, and every plan that it predicted.
 
     Args:
-        done: told how many of how many finalists were predicted.
-        finalists: to predict in full.
-        resume: file in which full predictions are kept; those of an earlier search are not made
-            again.
+        finalists: plans to predict in full.
 
     Raises:
         SilicastError: nothing is legal, or nothing fits; the file is of another search.
     """
+    told = watch or Watch()
     work = scenario.workload
     assert isinstance(work, PlanWorkload)
     if work.training is None:
@@ -95,7 +93,9 @@ def found_of(
             rank.seq_len, work.training.global_batch, pinned, table.sp not in (0, False),
         )
     )  # fmt: skip
-    kept = SearchFile.open(resume, search_inputs(scenario, asked)) if resume is not None else None
+    kept = None
+    if told.resume is not None:
+        kept = SearchFile.open(told.resume, search_inputs(scenario, asked))
     own = rank.deployment
     usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
     bits = asked.overlap.gradient_bits
@@ -105,7 +105,7 @@ def found_of(
 
     found = search(
         rank, legal, needed, usable, optimizer=asked.optimizer,
-        overlap=asked.overlap, done=done, finalists=finalists, kept=kept,
+        overlap=asked.overlap, done=told.searched, finalists=finalists, kept=kept,
     )  # fmt: skip
     return answer_of(scenario, _run(asked, found), more=_candidates(found)), found
 

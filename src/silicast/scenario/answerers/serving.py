@@ -15,6 +15,7 @@ from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.served import Served
 from silicast.scenario.simulated import Simulated
 from silicast.scenario.traffic import traffic_of
+from silicast.scenario.watch import Watch
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.launch import Expected
 
@@ -33,6 +34,10 @@ class ServingAnswerer(Answerer):
 
     def answer(self, scenario: Scenario) -> Answer:
         """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return self.watched(scenario, Watch())
+
+    def watched(self, scenario: Scenario, watch: Watch) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
         only_bounds = scenario.raw.tier == "bound"
         if scenario.raw.colocation is not None:
             from silicast.scenario.colocated import answer_of
@@ -40,7 +45,9 @@ class ServingAnswerer(Answerer):
             if only_bounds:
                 raise not_yet_of(PARTS["bound"], "tier", "co-location")
             return answer_of(scenario)
-        return prepared(scenario).answer(only_bounds=only_bounds)
+        ready = prepared(scenario)
+        watch.simulated(ready.served)
+        return ready.answer(only_bounds=only_bounds)
 
     def trace(self, scenario: Scenario) -> Trace:
         """See :class:`~silicast.scenario.answerer.Answerer`: steps and requests."""
