@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import parse_json, parse_toml
 from silicast.scenario.answer import Answer, encode, refusal
 from silicast.scenario.batch import run_batch
-from silicast.scenario.reading import parse_json, parse_toml
 from silicast.scenario.run import reply_to
 from tests.property.scenario_grammar import byte_damaged, damaged, scenario, toml_of
 

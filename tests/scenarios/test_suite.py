@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silicast.core.plain_data import read_scenario_file
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import load
-from silicast.scenario.reading import read_scenario_file
 from silicast.scenario.run import reply_to
 from silicast.scenario.workloads import ServingWorkload
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.plain_data import check_tree
 from silicast.core.prediction import Domain, Tier
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.decode import decode
-from silicast.scenario.reading import check_tree
 from silicast.scenario.road import refuse_coming
 from silicast.scenario.run import run, run_file
 

@@ -22,7 +22,7 @@ Tree = dict[str, Any]
 
 def read_scenario(path: Path) -> Tree:
     """The plain content of a scenario file."""
-    from silicast.scenario.reading import read_scenario_file
+    from silicast.core.plain_data import read_scenario_file
 
     try:
         return read_scenario_file(path)

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.calibrated import CollectiveCurve, Fitted, HostConstant, InModels, LeftOut
-from silicast.core.errors import SilicastError, over_limit
-from silicast.core.files import write_atomically
+from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded, write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
 
@@ -260,13 +260,8 @@ def load_calibration(path: Path) -> Calibration:
         SilicastError: unreadable, too large or not a calibration; names file and field.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise over_limit(
-                f"larger than {MAX_FILE_BYTES >> 20} MiB: not a calibration", file=str(path)
-            )
-        return msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+        content = read_bounded(path, MAX_FILE_BYTES, "a calibration")
+        return msgspec.json.decode(content, type=Calibration)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")

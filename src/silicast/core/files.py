@@ -1,4 +1,8 @@
-"""Writing files so that nothing half-written is left behind and nothing else is replaced."""
+"""Files of users: read within limits, and written so that nothing half-written stays behind.
+
+What is read must be a regular file of bounded size, which is checked before the first byte: a pipe
+would wait and ``/dev/zero`` never end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, over_limit, unsupported
 
 HINTS = {
     errno.ENOSPC: "make room, or name a file on another disk",
@@ -20,6 +24,78 @@ HINTS = {
 """Error of the system -> what to do about it."""
 _MAX_LINKS = 40
 """Symbolic links followed one after the other, as Linux limits them."""
+
+
+def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> bytes:
+    """The content of a regular file.
+
+    Args:
+        what: the file is supposed to be ("a device file"), for the error of one too large.
+        hint: what to do about one that is too large.
+
+    Raises:
+        SilicastError: missing, a folder, a pipe or a device, unreadable (kind "io"), or larger
+            than ``most_bytes`` (kind "limit"); names the file.
+    """
+    status = regular_status(path)
+    if status.st_size > most_bytes:
+        raise over_limit(
+            f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
+        )  # fmt: skip
+    with read_errors(path), path.open("rb") as stream:
+        return stream.read(most_bytes + 1)
+
+
+def regular_status(path: Path) -> os.stat_result:
+    """What the system knows of a regular file.
+
+    Raises:
+        SilicastError: kind "io": there is none, or it is a folder, a pipe or a device.
+    """
+    with read_errors(path):
+        status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise _refused(path, "is a folder, not a file", "")
+    if not stat.S_ISREG(status.st_mode):
+        raise _refused(path, "is no regular file", "save it to a file first")
+    return status
+
+
+def read_text(path: Path, most_bytes: int, what: str, hint: str = "") -> str:
+    """The content of a regular file as UTF-8 text, without a byte-order mark.
+
+    Raises:
+        SilicastError: as :func:`read_bounded`, or it is not UTF-8.
+    """
+    content = read_bounded(path, most_bytes, what, hint)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.start} is {content[error.start]:#04x}"
+        raise SilicastError(f"is no text in UTF-8: {byte}", file=str(path)) from None
+
+
+def size_text(count: int) -> str:
+    """A number of bytes for people.
+
+    >>> size_text(256 << 10), size_text(1 << 30)
+    ('256 KiB', '1 GiB')
+    """
+    power = min((count.bit_length() - 1) // 10, 3) if count else 0
+    return f"{count / (1 << 10 * power):.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Errors of the system in reading ``path`` as errors that name it."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(path, f"cannot read: {error.strerror or error}", "") from None
+    except ValueError as error:
+        if "\0" in str(path):
+            raise _refused(Path(repr(path)), f"not a file name: {error}", "") from None
+        raise
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
+from silicast.core.files import read_bounded, write_atomically
 from silicast.core.prediction import PICOSECONDS
 
 if TYPE_CHECKING:
@@ -89,13 +89,11 @@ class SearchFile(MutableMapping[str, Priced]):
         """
         own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
         try:
-            if path.stat().st_size > LARGEST:
-                raise _none(path, f"is larger than {LARGEST >> 20} MiB")
-            content = msgspec.json.decode(path.read_bytes(), type=_Content)
-        except FileNotFoundError:
-            return SearchFile(path, own, {})
-        except OSError as error:
-            raise _none(path, f"cannot read: {error.strerror or error}") from None
+            if not path.exists():
+                return SearchFile(path, own, {})
+            content = msgspec.json.decode(read_bounded(path, LARGEST, "a search"), type=_Content)
+        except SilicastError as error:
+            raise _none(path, error.message) from None
         except (msgspec.MsgspecError, RecursionError) as error:
             raise _none(path, f"holds no search: {error}") from None
         if (content.kind, content.format) != (KIND, FORMAT):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, final
 
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_text
 from silicast.core.naming import normalise
 from silicast.hardware.catalog import find_device
 
@@ -163,15 +164,9 @@ def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
 def price_file(path: Path) -> list[Price]:
     """The prices of a CSV file; raises as :func:`price_list`, and names the line."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SilicastError("is larger than 16 MiB: no list of prices", file=str(path))
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror}", kind="io", field=FIELD, file=str(path), hint=_EXAMPLE
-        ) from None
-    except UnicodeDecodeError:
-        raise SilicastError("is no text in UTF-8", field=FIELD, file=str(path)) from None
+        text = read_text(path, MAX_BYTES, "a list of prices", _EXAMPLE)
+    except SilicastError as error:
+        raise error.located(FIELD) from None
     return list(_rows(text, str(path)))
 
 

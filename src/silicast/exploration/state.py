@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
+from silicast.core.files import read_bounded, write_atomically
 from silicast.exploration.history import History, Outcome
 from silicast.exploration.problem import Problem
 
@@ -116,11 +116,7 @@ def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchSt
     """
     file = str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SilicastError("is larger than 1 GiB", kind="limit", file=file)
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=file) from None
+        content = msgspec.json.decode(read_bounded(path, MAX_BYTES, "a search"), type=_File)
     except msgspec.DecodeError as error:
         raise SilicastError(
             f"is no file of a search: {error}", file=file, hint="name another file"

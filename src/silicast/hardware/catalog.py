@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from silicast.core.errors import SilicastError, over_limit, unmodelled
+from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
 from silicast.core.providers import provided_files, reader_of
 from silicast.hardware.device import Device
@@ -165,14 +166,7 @@ def read_device_file(path: Path) -> dict[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_DEVICE_FILE_BYTES:
-            raise over_limit("larger than 1 MiB: not a device file", file=str(path))
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except ValueError as error:  # bad UTF-8
-        raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
+    return read_text(path, MAX_DEVICE_FILE_BYTES, "a device file")
 
 
 def _decoded(text: str, file: str) -> dict[str, Any]:

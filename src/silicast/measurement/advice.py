@@ -25,6 +25,7 @@ import numpy as np
 
 from silicast.composition.machine import IN_LINE
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import read_scenario_file
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.learning.calibration_fit import SD_FLOOR
@@ -36,7 +37,6 @@ from silicast.measurement.scoring import TrialFolder, trial_folder
 from silicast.measurement.variance_reduction import FamilyVariance, MeasuredOp
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario, decode, with_calibrations
-from silicast.scenario.reading import read_scenario_file
 from silicast.scenario.resolve import device_of, engine_of
 from silicast.scenario.run import run
 from silicast.workload.op import Op

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, final
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
+from silicast.core.plain_data import MAX_JSON_BYTES
+from silicast.scenario.limits import MAX_BATCH_BYTES
 
 Line = tuple[int, bytes | None]
 """A line's number, from 1, and its content; None of one that is too long to be read."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import final
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import parse_json
 from silicast.scenario.answer import (
     Answer,
     Identity,
@@ -27,7 +28,6 @@ from silicast.scenario.answer import (
 )
 from silicast.scenario.batch_lines import Line, too_long
 from silicast.scenario.decode import Scenario, decode, with_calibrations
-from silicast.scenario.reading import parse_json
 from silicast.scenario.road import refuse_coming
 from silicast.scenario.run import run_many
 

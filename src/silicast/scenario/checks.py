@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError, over_limit, unknown_name
+from silicast.core.plain_data import shown
 from silicast.scenario.limits import MAX_STATIC_BATCH
-from silicast.scenario.reading import shown
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
 from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (

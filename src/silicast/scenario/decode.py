@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.checks import check_workload
-from silicast.scenario.reading import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
 from silicast.scenario.strict import convert, require
 from silicast.scenario.workloads import BY_TASK, Workload
@@ -79,7 +79,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
 
     Args:
         folder: where relative paths start; the working directory if None.
-        checked: ``tree`` went through :func:`~silicast.scenario.reading.check_tree` already.
+        checked: ``tree`` went through :func:`~silicast.core.plain_data.check_tree` already.
 
     Raises:
         SilicastError: names the field, what was expected and found, and a hint.

@@ -10,13 +10,13 @@ import msgspec
 
 from silicast.composition.expert_copies import without_copies
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.systems import networks
 from silicast.scenario.decode import Scenario
 from silicast.scenario.deployments import Pool as Deployed
 from silicast.scenario.deployments import deployment_of, pools_of
 from silicast.scenario.host_memory import check_host_memory
-from silicast.scenario.reading import shown
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.scenario.strict import near

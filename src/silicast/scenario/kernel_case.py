@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.dtype_names import dtype_name
 from silicast.scenario.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
@@ -14,7 +15,6 @@ from silicast.scenario.kernel_tables._providers import DIRECTION, as_provided
 from silicast.scenario.kernel_tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.kinds_of_names import collective_hint, is_collective
 from silicast.scenario.limits import MAX_BATCH
-from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
 from silicast.workload.libraries import library_names
 from silicast.workload.op import Dim, Op, Variant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.scenario.reading import shown
+from silicast.core.plain_data import shown
 
 
 def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:

@@ -6,23 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-MAX_SCENARIO_BYTES = 256 << 10
-"""A scenario file (TOML); long lists belong into JSON Lines or into a trace file.
+from silicast.core.plain_data import MAX_ENTRIES
 
-Python's TOML parser reads about 1 MB/s, and a bad file is to be refused in under a second.
-"""
-MAX_JSON_BYTES = 4 << 20
-"""One line of a batch, or a scenario, model or calibration file in JSON."""
 MAX_BATCH_BYTES = 512 << 20
 """A whole batch file."""
-MAX_DEPTH = 64
-MAX_ENTRIES = 1_000_000
-"""Values in one scenario, lists and tables counted through."""
-MAX_CONTAINERS = 200_000
-"""Lists and tables in one scenario."""
-MAX_TEXT = 4096
-"""Characters of one string."""
-MAX_INTEGER = (1 << 63) - 1
 
 MAX_TOKENS = 100_000_000
 MAX_BATCH = 1_000_000

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.device import NO_CAP, Device, Link
 from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading import shown
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
 from silicast.scenario.strict import convert, fields_of, near
 from silicast.workload.plan import Plan

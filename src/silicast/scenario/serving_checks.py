@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.core.errors import unknown_name
-from silicast.scenario.reading import shown
+from silicast.core.plain_data import shown
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import PoolLinkTable, PoolTable
 from silicast.scenario.strict import near, require

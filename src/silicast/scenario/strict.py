@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.scenario.reading import shown, type_name
+from silicast.core.plain_data import shown, type_name
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import shown
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading import shown
 
 if TYPE_CHECKING:
     from silicast.scenario.answerer import Answerer

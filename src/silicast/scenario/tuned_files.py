@@ -19,6 +19,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.files import read_bounded
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, read_configuration
@@ -173,13 +174,7 @@ def read_tuned_file(path: Path) -> Entries:
         SilicastError: it cannot be read or is in another format; names file, entry and value.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise SilicastError("is too large for such a file", file=str(path), kind="limit")
-        table = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
-        ) from None
+        table = msgspec.json.decode(read_bounded(path, MOST_BYTES, "a file of tuned kernels"))
     except msgspec.DecodeError as error:
         raise SilicastError(f"is no JSON: {error}", file=str(path)) from None
     if not isinstance(table, dict):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from silicast.core.plain_data import MAX_ENTRIES
 from silicast.scenario.limits import (
-    MAX_ENTRIES,
     Batch,
     Bytes,
     Count,

@@ -21,7 +21,7 @@ import msgspec
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.naming import NameIndex
-from silicast.workload.json_files import check_depth, json_object
+from silicast.core.plain_data import check_depth, json_object
 from silicast.workload.model import ModelConfig
 from silicast.workload.model_file import (
     HF_NAMES,

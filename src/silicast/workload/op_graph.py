@@ -17,8 +17,8 @@ from typing import final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, over_limit, unknown_name
-from silicast.core.files import write_atomically
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.files import read_bounded, write_atomically
 from silicast.workload.expressions import size_of, symbols_of
 from silicast.workload.graph import Block, Direction, Graph, Loops, Node
 from silicast.workload.op import Affine, Dim, Op, Variant
@@ -190,12 +190,7 @@ def read_graph_file(path: Path) -> GraphFile:
     Raises:
         SilicastError: unreadable, or not of this format.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise over_limit("larger than 64 MiB", file=str(path))
-        content = path.read_bytes()
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+    content = read_bounded(path, MAX_BYTES, "an op graph")
     try:
         return msgspec.json.decode(content, type=GraphFile)
     except (

@@ -12,7 +12,7 @@ import pytest
 
 from silicast.core.calibration import Calibration, Offset, Scope, save_calibration
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically, writing
+from silicast.core.files import read_bounded, read_text, write_atomically, writing
 from silicast.scenario.batch import run_batch_file
 
 CASE = (
@@ -171,3 +171,25 @@ def test_a_reader_that_left_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError):
         write()
     assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "fifo", "folder", "absent", "nul\0byte"])
+def test_what_is_no_regular_file_is_refused_before_it_is_opened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SilicastError) as caught:
+        read_bounded(tmp_path / name, 10, "a list")
+    assert caught.value.kind == "io"
+
+
+def test_a_file_may_hold_what_is_allowed_and_no_byte_more(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes(b"\xef\xbb\xbf1234567")
+    assert read_bounded(path, 10, "a list") == path.read_bytes()
+    assert read_text(path, 10, "a list") == "1234567"
+    with pytest.raises(SilicastError, match="is larger than 9 bytes: not a list") as caught:
+        read_bounded(path, 9, "a list")
+    assert caught.value.kind == "limit"
+    path.write_bytes(b"a\xff")
+    with pytest.raises(SilicastError, match="byte 1 is 0xff"):
+        read_text(path, 10, "a list")

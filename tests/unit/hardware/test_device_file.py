@@ -113,11 +113,11 @@ def test_one_wrong_field_is_named(path: str, value: Any, field: str, said: str) 
     ("content", "said"),
     [
         (b"name = ", "not valid TOML"),
-        (b"\xff\xfe\x00", "not valid TOML"),
+        (b"\xff\xfe\x00", "no text in UTF-8"),
         (b"count = " + b"9" * 5000, "not valid TOML"),
         (b"a = " + b"[" * 20_000, "not valid TOML"),
         (b"", "name"),
-        (b"#" * ((1 << 20) + 1), "larger than 1 MiB"),
+        (b"#" * ((1 << 20) + 1), "larger than 1 MiB: not a device file"),
     ],
 )
 def test_broken_files(tmp_path: Path, content: bytes, said: str) -> None:

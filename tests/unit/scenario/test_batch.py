@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import MAX_JSON_BYTES
 from silicast.learning.dispatch import forget
 from silicast.scenario import batch_workers
 from silicast.scenario.answer import encode
 from silicast.scenario.batch import run_batch, run_batch_file
-from silicast.scenario.limits import MAX_BATCH_BYTES, MAX_JSON_BYTES
+from silicast.scenario.limits import MAX_BATCH_BYTES
 from silicast.scenario.run import reply_to
 
 GOOD: dict[str, Any] = {

@@ -12,11 +12,11 @@ import pytest
 
 from silicast.core.calibration import Calibration
 from silicast.core.errors import ErrorKind
+from silicast.core.plain_data import parse_toml
 from silicast.scenario import schema, workloads
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import decode
 from silicast.scenario.kernel_ops import COMMON, OPS
-from silicast.scenario.reading import parse_toml
 from silicast.scenario.strict import fields_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference"

@@ -143,7 +143,7 @@ def test_a_file_that_is_none_is_left_alone(tmp_path: Path, content: bytes, said:
         SearchFile.open(path, {})
     assert refused.value.file == str(path)
     assert path.read_bytes() == content
-    with pytest.raises(SilicastError, match="cannot read"):
+    with pytest.raises(SilicastError, match="is a folder"):
         SearchFile.open(tmp_path, {})
 
 

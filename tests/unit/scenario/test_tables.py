@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from silicast.core.plain_data import parse_json
 from silicast.scenario.decode import decode
-from silicast.scenario.reading import parse_json
 
 DATA = Path(os.environ.get("SILICAST_DATA", Path(__file__).parents[4] / "shared" / "data"))
 AIC = "aiconfigurator"

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import read_scenario_file
 from silicast.core.prediction import Quantity
 from silicast.distributed.reliability import best_interval_s
 from silicast.scenario.answer import Answer, encode
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode
-from silicast.scenario.reading import read_scenario_file
 from silicast.scenario.run import reply_to
 from silicast.scenario.training_goodput import lost
 from silicast.scenario.training_runs import TrainingRun, run_of

@@ -12,6 +12,7 @@ from silicast.accelerator.check import check_architecture
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.layers import Feed, Layer
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.files import read_text
 from silicast.core.registry import Registry
 
 MAX_BYTES = 16 << 20
@@ -147,11 +148,4 @@ def text_of(path: Path) -> str:
     Raises:
         SilicastError: it cannot be read, is larger than 16 MiB, or no text.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SilicastError("file is larger than 16 MiB", kind="limit", file=str(path))
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except UnicodeDecodeError:
-        raise SilicastError("is not text in UTF-8", file=str(path)) from None
+    return read_text(path, MAX_BYTES, "a description of a chip or of layers")

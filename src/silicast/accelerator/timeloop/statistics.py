@@ -10,6 +10,7 @@ from typing import final
 
 from silicast.accelerator.cost import Cost
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_text
 
 _LEVEL = re.compile(r"=== (\w+) ===$")
 _TENSOR = re.compile(r"    (\w+):$")
@@ -17,6 +18,7 @@ _LINE = re.compile(r"\s+([\w (),-]+?)\s*: (-?\d+\.?\d*(?:[eE][-+]?\d+)?)")
 _RANKS = re.compile(r"        ([A-Z][\w (),-]+?)\s*$")
 _RANK = re.compile(r"\s+Rank (\d+) \(metadata, payload\): \((\d+),\s*(\d+)\)")
 _SUMMARY = re.compile(r"(Cycles|Energy|Utilization): ([\d.]+)")
+MAX_BYTES = 16 << 20
 _COUNTS = {"reads": "scalar reads", "fills": "scalar fills", "updates": "scalar updates"}
 
 
@@ -71,10 +73,7 @@ def read_statistics(path: Path) -> Statistics:
     Raises:
         SilicastError: it cannot be read, or has no summary.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
+    text = read_text(path, MAX_BYTES, "a stats.txt")
     level = tensor = ""
     values: dict[tuple[str, str, str], float] = {}
     summary: dict[str, float] = {}

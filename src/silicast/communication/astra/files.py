@@ -12,6 +12,7 @@ from typing import Annotated, Literal, final
 import msgspec
 
 from silicast.core.errors import SilicastError, over_limit, unsupported
+from silicast.core.files import read_text
 
 Topology = Literal["Switch", "Ring", "FullyConnected"]
 TOPOLOGIES: tuple[Topology, ...] = ("Switch", "Ring", "FullyConnected")
@@ -169,13 +170,7 @@ def read_system(path: Path) -> AstraSystem:
 
 
 def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise over_limit("larger than 1 MiB", file=str(path))
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SilicastError(f"cannot read: {reason}", kind="io", file=str(path)) from None
+    return read_text(path, LARGEST, "a file of ASTRA-sim")
 
 
 def _lists(text: str, file: str) -> dict[str, list[str]]:

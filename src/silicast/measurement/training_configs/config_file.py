@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.limits import MAX_SCENARIO_BYTES
-from silicast.scenario.reading import check_tree, read_bytes
+from silicast.core.files import read_bounded
+from silicast.core.plain_data import MAX_TOML_BYTES, check_tree
 
 _SHOWN = 80
 _MOST_NAMES = 60
@@ -40,7 +40,7 @@ class ConfigFile:
         Raises:
             SilicastError: it cannot be read, is too large, or no text.
         """
-        return ConfigFile.of(path, read_bytes(path, MAX_SCENARIO_BYTES, "a configuration"))
+        return ConfigFile.of(path, read_bounded(path, MAX_TOML_BYTES, "a configuration"))
 
     @staticmethod
     def of(path: Path, content: bytes) -> ConfigFile:

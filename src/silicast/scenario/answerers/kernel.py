@@ -11,6 +11,7 @@ from silicast.composition.clock import not_held
 from silicast.composition.pipes import kernel_pipes
 from silicast.composition.remarks import ELSEWHERE
 from silicast.core.errors import SilicastError, over_limit
+from silicast.core.plain_data import shown
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
@@ -27,7 +28,6 @@ from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.measured import calibrated_by
-from silicast.scenario.reading import shown
 from silicast.scenario.resolve import (
     POWER_NOT_MODELLED,
     above_power,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
 from silicast.scenario.kernel_tables._spec import Lowering
-from silicast.scenario.reading import shown
 from silicast.scenario.strict import near, require
 from silicast.workload.families.family import families
 

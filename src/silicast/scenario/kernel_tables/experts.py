@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from silicast.core.plain_data import shown
 from silicast.scenario.kernel_tables._spec import DEGREE, TOKENS, WIDTH, Lowering, OpSpec
-from silicast.scenario.reading import shown
 from silicast.scenario.strict import require
 
 ACTIVATIONS = ("silu", "gelu", "relu", "swiglu", "geglu", "relu2", "swiglu_oai")

@@ -13,10 +13,10 @@ import msgspec
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import write_atomically
+from silicast.core.plain_data import json_object
 from silicast.workload.chakra.codec import decode_trace, encode_trace
 from silicast.workload.chakra.schema import RankTrace
 from silicast.workload.chakra.wire import WireError
-from silicast.workload.json_files import json_object
 
 SUFFIX = ".et"
 GROUPS = "comm_group.json"

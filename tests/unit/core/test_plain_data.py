@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.limits import MAX_DEPTH, MAX_JSON_BYTES, MAX_SCENARIO_BYTES
-from silicast.scenario.reading import check_tree, parse_json, parse_toml, read_scenario_file
+from silicast.core.files import size_text
+from silicast.core.plain_data import (
+    MAX_DEPTH,
+    MAX_JSON_BYTES,
+    MAX_TOML_BYTES,
+    check_tree,
+    parse_json,
+    parse_toml,
+    read_scenario_file,
+)
 
 
 def refused(parse: Any, raw: Any) -> SilicastError:
@@ -124,11 +132,11 @@ def test_missing_folder_and_device_files(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_refused_by_its_size(tmp_path: Path) -> None:
-    for name, limit in (("s.toml", MAX_SCENARIO_BYTES), ("s.json", MAX_JSON_BYTES)):
+    for name, limit in (("s.toml", MAX_TOML_BYTES), ("s.json", MAX_JSON_BYTES)):
         path = tmp_path / name
         with path.open("wb") as stream:
             os.truncate(stream.fileno(), 1 << 30)  # sparse: a gigabyte that takes no room
         with pytest.raises(SilicastError) as caught:
             read_scenario_file(path)
         assert caught.value.kind == "limit"
-        assert str(limit) in caught.value.message
+        assert f"larger than {size_text(limit)}" in caught.value.message

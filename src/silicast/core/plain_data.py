@@ -9,24 +9,35 @@ from __future__ import annotations
 import json
 import math
 import re
-import stat
 import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.scenario.limits import (
-    MAX_CONTAINERS,
-    MAX_DEPTH,
-    MAX_ENTRIES,
-    MAX_INTEGER,
-    MAX_JSON_BYTES,
-    MAX_SCENARIO_BYTES,
-    MAX_TEXT,
-)
+from silicast.core.files import read_bounded
 
 Tree = dict[str, Any]
 
+MAX_TOML_BYTES = 256 << 10
+"""Of TOML: Python's parser reads about 1 MB/s, and a bad file is to be refused in under a second.
+
+Long lists belong into JSON Lines or into a trace file.
+"""
+MAX_JSON_BYTES = 4 << 20
+"""One line of a batch, or a scenario or calibration file in JSON."""
+MAX_CONFIG_BYTES = 1 << 20
+"""A configuration of a model in JSON."""
+MAX_DEPTH = 64
+MAX_CONFIG_DEPTH = 32
+MAX_ENTRIES = 1_000_000
+"""Values in one document, lists and tables counted through."""
+MAX_CONTAINERS = 200_000
+"""Lists and tables in one document."""
+MAX_TEXT = 4096
+"""Characters of one string."""
+MAX_INTEGER = (1 << 63) - 1
+
+_MANY = "many cases go into a JSON Lines file for `silicast batch`"
 EXACT = 1 << 53
 """Below it every whole number is exact as a float."""
 _BOM = b"\xef\xbb\xbf"
@@ -43,39 +54,11 @@ _LONG_DOTTED_KEY = re.compile(
 )
 
 
-def read_bytes(path: Path, limit: int, what: str) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes; its size is checked first.
-
-    Raises:
-        SilicastError: missing, a folder, unreadable (kind "io") or too large (kind "limit").
-    """
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise SilicastError("is a folder, not a file", kind="io", file=str(path))
-        if not stat.S_ISREG(status.st_mode):
-            raise SilicastError("is not a regular file", kind="io", file=str(path))
-        if status.st_size > limit:
-            raise over_limit(
-                f"holds {status.st_size} bytes; {what} has at most {limit}",
-                hint="many cases go into a JSON Lines file for `silicast batch`",
-                file=str(path),
-            )
-        with path.open("rb") as stream:
-            return stream.read(limit + 1)
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(path)
-        ) from None
-    except ValueError as error:  # a NUL in the name
-        raise SilicastError(f"not a file name: {error}", kind="io", file=repr(path)) from None
-
-
 def read_scenario_file(path: Path) -> Tree:
     """The plain content of a scenario file: TOML, or one JSON object where it ends in .json."""
     if path.suffix.casefold() in {".json", ".jsonl"}:
         return read_json_file(path)
-    raw = read_bytes(path, MAX_SCENARIO_BYTES, "a scenario file")
+    raw = read_bounded(path, MAX_TOML_BYTES, "a scenario file", _MANY)
     try:
         return parse_toml(raw)
     except SilicastError as error:
@@ -84,11 +67,50 @@ def read_scenario_file(path: Path) -> Tree:
 
 def read_json_file(path: Path) -> Tree:
     """The object in a JSON file."""
-    raw = read_bytes(path, MAX_JSON_BYTES, "a JSON file")
+    raw = read_bounded(path, MAX_JSON_BYTES, "a JSON file", _MANY)
     try:
         return parse_json(raw)
     except SilicastError as error:
         raise error.located(file=str(path)) from None
+
+
+def json_object(path: Path) -> Tree:
+    """The object in a JSON file of another tool: a configuration of a model, groups of ranks.
+
+    NaN and Infinity pass, because published configurations hold them in fields that are never
+    read; a reader of such a field refuses them.
+
+    Raises:
+        SilicastError: unreadable, larger than 1 MiB, not UTF-8 JSON, deeper than 32 levels,
+            a repeated key, or not an object; names the file.
+    """
+    raw = read_bounded(path, MAX_CONFIG_BYTES, "a configuration of a model")
+    try:
+        value = _loaded(raw.decode("utf-8"))
+        if not isinstance(value, dict):
+            raise SilicastError(f"expected a JSON object, found {type_name(value)}")
+        check_depth(value)
+    except UnicodeDecodeError:
+        raise SilicastError("not UTF-8 text", file=str(path)) from None
+    except SilicastError as error:
+        raise error.located(file=str(path)) from None
+    return value
+
+
+def check_depth(value: object, field: str = "", depth: int = 0) -> None:
+    """Refuses nesting that no configuration of a model needs.
+
+    Raises:
+        SilicastError: names the field.
+    """
+    if depth > MAX_CONFIG_DEPTH:
+        raise over_limit(f"nested deeper than {MAX_CONFIG_DEPTH} levels", field[:80])
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_depth(item, f"{field}.{key}" if field else str(key), depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            check_depth(item, field, depth + 1)
 
 
 def parse_toml(raw: bytes) -> Tree:
@@ -97,7 +119,7 @@ def parse_toml(raw: bytes) -> Tree:
     >>> parse_toml(b'task = "kernel"')
     {'task': 'kernel'}
     """
-    text = _text(raw, MAX_SCENARIO_BYTES, "a scenario file")
+    text = _text(raw, MAX_TOML_BYTES, "a scenario file")
     _check_depth(raw, _TOML_TOKENS)
     if _LONG_DOTTED_KEY.search(raw):
         _too_deep()
@@ -121,19 +143,7 @@ def parse_json(raw: bytes) -> Tree:
     """
     text = _text(raw, MAX_JSON_BYTES, "a case")
     _check_depth(raw, _JSON_TOKENS)
-    try:
-        tree = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_number
-        )
-    except json.JSONDecodeError as error:
-        where = (
-            f"line {error.lineno} column {error.colno}"
-            if error.lineno > 1
-            else (f"column {error.colno}")
-        )
-        raise SilicastError(f"not valid JSON: {error.msg} at {where}") from None
-    except (RecursionError, MemoryError, ValueError, OverflowError) as error:
-        raise SilicastError(f"not readable as JSON: {_first_line(error)}") from None
+    tree = _loaded(text, parse_constant=_no_constant, parse_float=_number)
     if not isinstance(tree, dict):
         raise SilicastError(
             f"expected one object, found {type_name(tree)}", hint='a case is {"task": ..., ...}'
@@ -225,6 +235,16 @@ def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
                 _too_deep()
         elif token in {b"]", b"}"}:
             depth -= 1
+
+
+def _loaded(text: str, **hooks: Any) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique, **hooks)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno} " if error.lineno > 1 else ""
+        raise SilicastError(f"not valid JSON: {error.msg} at {line}column {error.colno}") from None
+    except (RecursionError, MemoryError, ValueError, OverflowError) as error:
+        raise SilicastError(f"not readable as JSON: {_first_line(error)}") from None
 
 
 def _too_many(limit: int, what: str, field: str = "") -> NoReturn:
