@@ -23,6 +23,7 @@ WORDS: Final = {
     "link": "wire, at the full rate of the links",
     "inefficiency": "wire, below that rate",
     "latency": "start and latency of steps",
+    "shared links": "wait for other groups on shared links",
 }
 HEIGHT: Final = 12
 
@@ -38,6 +39,8 @@ def head_of(scenario: Mapping[str, Any], size: int | None = None) -> str:
     what = f"{work['op']} of {bytes_text(size)}" if size else work["op"]
     words = [f"{what} on {work['gpus']} x {scenario['device']}"]
     named = ("dtype", "implementation", "implementation_version", "launch")
+    if work.get("groups", 1) > 1:
+        words.append(f"{work['groups']} groups at once")
     words += [f"{key.replace('_', ' ')} {work[key]}" for key in named if key in work]
     return ", ".join(words)
 

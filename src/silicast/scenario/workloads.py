@@ -25,13 +25,17 @@ from silicast.scenario.strict import Table
 
 
 class CollectiveWorkload(Table, frozen=True):
-    """One collective call; ``bytes`` as nccl-tests counts them."""
+    """One collective call; ``bytes`` as nccl-tests counts them. ``groups`` of ``gpus`` devices
+    call it at once, each of every ``group_stride``-th device.
+    """
 
     op: Literal[
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
     ]
     bytes: Bytes
     gpus: Annotated[int, Meta(ge=2, le=1_000_000)]
+    groups: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    group_stride: Annotated[int, Meta(ge=1, le=100_000)] = 1
     dtype: Name = "bf16"
     implementation: Name | None = None
     implementation_version: Name | None = None

@@ -29,7 +29,11 @@ def collective(
     size: Annotated[str, Parameter(name="--bytes")],
     device: str | None = None,
     gpus: int | None = None,
+    groups: int | None = None,
+    group_stride: int | None = None,
     gpus_per_node: int | None = None,
+    gpus_per_pod: int | None = None,
+    oversubscription: float | None = None,
     inter_node: str | None = None,
     dtype: str | None = None,
     implementation: str | None = None,
@@ -49,7 +53,11 @@ def collective(
         size: of the message as nccl-tests counts it (256MB, 1MiB), or a sweep (1KiB..1GiB).
         device: catalog name, or path to a device file.
         gpus: participants; left out, those of the device's usual node.
+        groups: how many such groups of participants call it at once; left out, one.
+        group_stride: 1, left out, forms groups of neighbours; 8 takes every eighth device.
         gpus_per_node: of the cluster; left out, the device's usual node.
+        gpus_per_pod: devices below one level of switches; left out, all.
+        oversubscription: how many times what enters that level is more than its uplinks carry.
         inter_node: the network between nodes, by its name in the catalog.
         dtype: element format; left out, bf16.
         implementation: whose collectives: nccl (default), vllm, sglang, trtllm.
@@ -67,10 +75,14 @@ def collective(
     sizes = sizes_of(size)
     given = {
         "dtype": dtype, "implementation": implementation,
-        "implementation_version": implementation_version, "launch": launch,
+        "implementation_version": implementation_version, "launch": launch, "groups": groups,
+        "group_stride": group_stride,
     }  # fmt: skip
     workload = {"op": op, **{name: value for name, value in given.items() if value is not None}}
-    joined = {"gpus_per_node": gpus_per_node, "inter_node": inter_node}
+    joined = {
+        "gpus_per_node": gpus_per_node, "gpus_per_pod": gpus_per_pod,
+        "oversubscription": oversubscription, "inter_node": inter_node,
+    }  # fmt: skip
     cluster = {name: value for name, value in joined.items() if value is not None}
     if astra_network is not None or astra_system is not None:
         if plot is not None:

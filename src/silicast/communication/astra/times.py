@@ -51,7 +51,7 @@ def astra_time(
     if backend not in backends_of(network):
         raise unsupported(
             f"{len(network.dimensions)} dimensions; ASTRA-sim counts contention in one only",
-            "topology", "its times without contention, or silicast.communication.flows",
+            "topology", "its times without contention",
         )  # fmt: skip
     split = size // system.preferred_dataset_splits
     phases = phases_of(op, split, network, system)
@@ -82,7 +82,7 @@ def _check(op: str, network: AstraNetwork, system: AstraSystem) -> None:
     if set(named) != set(RING):
         raise unsupported(
             f"{op} by {', '.join(named)}; ASTRA-sim's numbers are reproduced for rings", field,
-            "ring; or take silicast.communication.flows",
+            "ring",
         )  # fmt: skip
     if len(named) != dimensions:
         raise SilicastError(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
+from silicast.communication.flows.groups import Groups, Sharing, sharing_of
 from silicast.communication.topology import Topology
 from silicast.composition.engine import Engine
 from silicast.composition.pipes import pipe_parts
@@ -30,6 +31,13 @@ from silicast.workload.op import Op, Variant
 _BUS_FACTOR = {"all_reduce": 2.0, "broadcast": 0.0, "send_recv": 0.0}
 """Times (n - 1) / n: bytes on the bus per byte of nccl-tests' size; 0 = each byte once."""
 
+SHARED = "shared links"
+"""The part of the time in which a group waits for others on links that both need."""
+SIMULATED = (
+    "{} groups at once: what they wait for each other on links between nodes is simulated at the "
+    "full rates of these links, and was not measured"
+)
+
 
 @register
 @final
@@ -50,7 +58,8 @@ class CollectiveAnswerer(Answerer):
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
         engine, said = chosen_engine(scenario) if scenario.engine is not None else (None, [])
-        topology = topology_between(cluster, work.gpus)
+        groups = groups_of(work)
+        topology = topology_of_a_group(cluster, groups)
         if engine is not None:
             topology = replace(topology, nvls=engine.nvls)
         found = collective_times(
@@ -64,9 +73,13 @@ class CollectiveAnswerer(Answerer):
         )
         bound_only = scenario.raw.tier == "bound"
         latency = Quantity(bound, bound, high) if bound_only else Quantity(estimate, low, high)
+        sharing = None
+        if groups.count > 1 and not bound_only:
+            every = topology_between(cluster, groups.devices)
+            sharing = sharing_of(work.op, work.bytes, every, groups)
+            latency = latency.times(1.0 + sharing.extra_s / estimate)
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
-        domain: Domain = "in"
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
         warnings += [*namesake_warnings(device), *said, *found.warnings]
         warnings += _unused(scenario, found)
@@ -74,16 +87,21 @@ class CollectiveAnswerer(Answerer):
             warnings += _elsewhere(scenario, engine, device)
         if "inter_node" in cluster.assumed and topology.nodes > 1:
             warnings.append(NETWORK_ASSUMED.format(cluster.inter_node.name))
-        if not load_physics("communication").is_measured(device.architecture):
-            domain = "near"
+        if sharing is not None:
+            warnings.append(SIMULATED.format(groups.count))
+        measured = load_physics("communication").is_measured(device.architecture)
+        domain: Domain = "in" if measured and sharing is None else "near"
         return answer(
             metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
             bound={"latency_us": bound * 1e6},
             tier="bound" if bound_only else found.tiers()[0],
             domain=domain,
             warnings=warnings,
-            why=_why(work, latency, found, device.name, scenario.raw.why == "full")
-            | _calibrated(work, found, evidence),
+            why={
+                **_why(work, latency, found, sharing, detailed=scenario.raw.why == "full"),
+                "device": device.name,
+                **_calibrated(work, found, evidence),
+            },
         )
 
 
@@ -129,18 +147,56 @@ def topology_between(cluster: Cluster, gpus: int) -> Topology:
     )
 
 
+def groups_of(work: CollectiveWorkload) -> Groups:
+    """The groups of devices that call at once; usually one."""
+    return Groups(work.groups, work.gpus, work.group_stride)
+
+
+def topology_of_a_group(cluster: Cluster, groups: Groups) -> Topology:
+    """The links between the members of one group. Where several call, uplinks are left out: all
+    groups share them, which a simulation counts.
+    """
+    if groups.count == 1:
+        return topology_between(cluster, groups.size)
+    neighbours = replace(topology_between(cluster, groups.size), uplink=None)
+    if groups.stride == 1 or groups.size * groups.stride <= neighbours.gpus_per_node:
+        return neighbours
+    every = topology_between(cluster, groups.devices)
+    local = max(every.gpus_per_node // groups.stride, 1)
+    return replace(every, gpus=groups.size, gpus_per_node=local, uplink=None)
+
+
 def _why(
-    work: CollectiveWorkload, latency: Quantity, found: CollectiveTimes, device: str, detailed: bool
+    work: CollectiveWorkload,
+    latency: Quantity,
+    found: CollectiveTimes,
+    sharing: Sharing | None,
+    *,
+    detailed: bool,
 ) -> dict[str, Any]:
     exposed = to_picoseconds(latency.estimate)
-    seconds = np.array([latency.estimate])
     part = Part(
         work.op,
         exposed,
         bound_ps=to_picoseconds(float(found.bound_s[0])),
         bound_by=found.bound_by()[0],
-        children=pipe_parts(found.resource_s, seconds, np.ones(1), exposed) if detailed else (),
+        children=_pipes(latency.estimate, found, sharing) if detailed else (),
     )
     errors = {name: round(value, 6) for name, value in sorted(found.shared_log_sd.items())}
     errors["independent"] = round(float(found.independent_log_sd[0]), 6)
-    return {**why_tree(part), "algorithm": found.choice[0], "log_sd": errors, "device": device}
+    why = {**why_tree(part), "algorithm": found.choice[0], "log_sd": errors}
+    if sharing is not None:
+        why["sharing"] = {
+            "groups": work.groups, "waited_us": sharing.extra_s * 1e6,
+            "busiest_link": sharing.busiest, "busy_share": sharing.busy_share,
+        }  # fmt: skip
+    return why
+
+
+def _pipes(seconds: float, found: CollectiveTimes, sharing: Sharing | None) -> tuple[Part, ...]:
+    """What the time goes to, waiting for other groups last."""
+    waited_s = sharing.extra_s if sharing is not None else 0.0
+    waited = to_picoseconds(waited_s)
+    own = np.array([seconds - waited_s])
+    parts = pipe_parts(found.resource_s, own, np.ones(1), to_picoseconds(seconds) - waited)
+    return (*parts, Part(SHARED, waited, kind="pipe")) if waited else parts

@@ -7,10 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from silicast.communication.flows.collectives import Method, rounds_of
-from silicast.communication.flows.graph import Graph, Wire
+from silicast.communication.flows.collectives import rounds_of
 from silicast.communication.flows.job import Job, Round
-from silicast.communication.flows.product import Dimension, Product, rail_cluster
+from silicast.communication.flows.product import Dimension, Product
 from silicast.communication.flows.simulation import simulate
 from silicast.core.errors import SilicastError
 
@@ -58,38 +57,6 @@ def test_jobs_that_cannot_run(jobs: list[Job], said: str) -> None:
         simulate(PAIR, jobs)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "wires", "said"),
-    [
-        (("a", "b"), (Wire("a", "b", 0.0),), "wires: a -> b has a bandwidth of 0 bytes/s"),
-        (("a", "b"), (Wire("a", "b", 1.0, -1.0),), "a -> b has a latency of -1 s"),
-        (("a", "b", "c"), (Wire("a", "b", 1.0),), "wires: no link ends at host 'c'"),
-        (("a", "a"), (Wire("a", "b", 1.0),), "host 'a' is listed twice"),
-        (("a", "b"), (Wire("a", "a", 1.0),), "a -> a ends where it starts"),
-    ],
-)
-def test_graphs_that_are_none(hosts: tuple[str, ...], wires: tuple[Wire, ...], said: str) -> None:
-    with pytest.raises(SilicastError, match=re.escape(said)):
-        Graph(hosts, wires)
-
-
-@pytest.mark.parametrize(
-    ("wires", "said"),
-    [
-        ((("b", "a"),), "rank 0 (a) cannot reach rank 1 (b) (a has no link out)"),
-        ((("a", "s"), ("b", "s")), "rank 0 (a) cannot reach rank 1 (b) (b has no link in)"),
-        (
-            (("a", "s"), ("t", "b")),
-            "rank 0 (a) cannot reach rank 1 (b) (no link from s leads to t)",
-        ),
-    ],
-)
-def test_unreachable_ranks_are_named(wires: tuple[tuple[str, str], ...], said: str) -> None:
-    graph = Graph(("a", "b"), tuple(Wire(*ends, 1e9) for ends in wires))
-    with pytest.raises(SilicastError, match=re.escape(said)):
-        simulate(graph, [Job("job", (0, 1), ONE)])
-
-
 def test_dimensions_that_are_none() -> None:
     for fields, said in (
         ({"bytes_per_s": 0.0}, "bandwidth of 0"),
@@ -123,21 +90,3 @@ def test_a_job_alone_takes_no_time() -> None:
     done = simulate(PAIR, [Job("a", (0,), (), 2.0), Job("b", (0, 1), ONE, 1.0, ("a",))])
     assert (done.jobs["a"].start_s, done.jobs["a"].end_s) == (2.0, 2.0)
     assert done.jobs["b"].start_s == 3.0
-
-
-def test_a_graph_gives_what_the_regular_network_gives() -> None:
-    cluster = rail_cluster(2, 2, node_bytes_per_s=4e9, network_bytes_per_s=1e9,
-                           node_latency_s=1e-6, network_latency_s=2e-6)  # fmt: skip
-    wires = []
-    for rank in range(4):
-        node, rail = f"node {rank // 2}", f"rail {rank % 2}"
-        for switch, rate, latency in ((node, 4e9, 1e-6), (rail, 1e9, 2e-6)):
-            wires += [
-                Wire(f"{rank}", switch, rate, latency), Wire(switch, f"{rank}", rate, latency)
-            ]  # fmt: skip
-    graph = Graph(tuple(map(str, range(4))), tuple(wires))
-    methods: tuple[Method, ...] = ("ring", "halving_doubling", "tree")
-    for method in methods:
-        rounds = rounds_of("all_reduce", method, 4, 1e6)
-        job = Job("a", (0, 1, 3, 2), rounds)
-        assert simulate(graph, [job]).end_s == pytest.approx(simulate(cluster, [job]).end_s)
