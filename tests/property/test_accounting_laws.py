@@ -29,25 +29,38 @@ def chip(*, multicast: bool = True, reduction: bool = True) -> Architecture:
     )
 
 
+def deep_chip(memories: int) -> Architecture:
+    """Memories that hold every tensor behind each other, so that a window slides over several."""
+    inner = tuple(Memory(f"level{n}") for n in range(2, memories))
+    nodes = (Memory("dram"), Memory("level1"), FanOut("array", (3,)), *inner)
+    return Architecture("deep", nodes, Compute("mac"))
+
+
+CHIP = chip()
+DEEP = (deep_chip(3), deep_chip(4))
+
+
 @st.composite
-def splits(draw: st.DrawFn, *, exact: bool) -> tuple[Einsum, MappingBatch]:
+def splits(
+    draw: st.DrawFn, *, exact: bool, arch: Architecture = CHIP, windows: bool = False
+) -> tuple[Einsum, MappingBatch]:
     """A small problem, and loops that cover it."""
     size = st.integers(1, 4)
-    window = draw(st.booleans())
+    window = windows or draw(st.booleans())
     if window:
         sizes = {d: draw(size) for d in "cmr"} | {"p": draw(st.integers(1, 6))}
         einsum = conv2d(**sizes, q=1, s=1, stride=draw(st.integers(1, 2)))
     else:
         einsum = matmul(m=draw(size), n=draw(size), k=draw(st.integers(1, 6)))
-    slots = len(chip().slots)
+    slots = len(arch.slots)
     factors = np.ones((slots, len(einsum.dims), 1))
     for d, bound in enumerate(einsum.bounds.values()):
         left = bound
         for slot in draw(st.permutations(range(slots))):
-            if chip().slots[slot].is_spatial and factors[slot].prod() > 1:
+            if arch.slots[slot].is_spatial and factors[slot].prod() > 1:
                 continue
             split = draw(st.sampled_from([f for f in range(1, left + 1) if left % f == 0]))
-            if chip().slots[slot].is_spatial and split > chip().slots[slot].limit:
+            if arch.slots[slot].is_spatial and split > arch.slots[slot].limit:
                 continue
             factors[slot, d, 0] = split
             left //= split
@@ -64,7 +77,7 @@ def splits(draw: st.DrawFn, *, exact: bool) -> tuple[Einsum, MappingBatch]:
     )
     keep = tuple(
         frozenset(n for n in einsum.names if level == 0 or memory.may_keep(n))
-        for level, memory in enumerate(chip().memories)
+        for level, memory in enumerate(arch.memories)
     )
     if draw(st.booleans()):
         keep = (keep[0], keep[1] - {draw(st.sampled_from(einsum.names))}, *keep[2:])
@@ -93,6 +106,16 @@ def test_counts_of_tiles_cut_short_are_those_of_a_walk(
     case: tuple[Einsum, MappingBatch], shared: bool
 ) -> None:
     assert_equal(case[0], chip(multicast=shared, reduction=shared), case[1])
+
+
+@pytest.mark.parametrize("arch", DEEP, ids=("three memories", "four memories"))
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_counts_of_a_window_that_slides_over_several_levels_are_those_of_a_walk(
+    arch: Architecture, data: st.DataObject
+) -> None:
+    einsum, batch = data.draw(splits(exact=True, arch=arch, windows=True))
+    assert_equal(einsum, arch, batch)
 
 
 @settings(max_examples=100, deadline=None)

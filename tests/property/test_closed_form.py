@@ -48,7 +48,8 @@ def design(rng: np.random.Generator) -> Architecture:
     nodes: list[Memory | FanOut] = [
         memory("dram", None), fan("cores", (2,)), memory("buffer", None)
     ]  # fmt: skip
-    nodes += [fan("array", (4, 4)), memory("weights", ("Weights",))]
+    # Where all are held, a window slides over two levels.
+    nodes += [fan("array", (4, 4)), memory("weights", None if yes() else ("Weights",))]
     if yes():
         nodes += [fan("lanes", (3,)), memory("sums", ("Outputs",))]
     return Architecture(
@@ -59,13 +60,18 @@ def design(rng: np.random.Generator) -> Architecture:
 
 def problem(rng: np.random.Generator) -> Einsum:
     size = {name: int(n) for name, n in zip("abcdefg", rng.integers(1, 14, 7), strict=True)}
-    kind = rng.integers(3)
+    kind = rng.integers(4)
     if kind == 0:
         return matmul(m=size["a"], n=size["b"], k=size["c"])
     if kind == 1:
         return matmul(
             m=size["a"], n=size["b"], k=size["c"], batch=size["d"] + 1, weights_per_batch=True
         )
+    if kind == 2:  # of one row alone, whose window slides along loops of several levels
+        return conv2d(
+            c=1, m=size["b"] % 2 + 1, p=size["c"], q=1, r=size["e"] % 4 + 1, s=1,
+            stride=int(rng.integers(1, 3)),
+        )  # fmt: skip
     return conv2d(
         c=size["a"], m=size["b"], p=size["c"], q=size["d"], r=size["e"] % 4 + 1,
         s=size["f"] % 3 + 1, groups=1 + size["g"] % 2, stride=int(rng.integers(1, 4)),

@@ -79,6 +79,15 @@ def test_a_window_keeps_what_the_step_before_had() -> None:
     assert counts(costed("dram P8 M2 / buffer R3", blocked), 1, "Inputs")[1] == 8 * 3
 
 
+def test_a_window_slides_by_the_step_of_the_innermost_of_its_loops() -> None:
+    """Eight outputs of a filter of three, in steps of one, by loops of two memories."""
+    inner = Memory("line", read_pj=1.0, fill_pj=1.0, update_pj=1.0)
+    chip = dataclasses.replace(CHIP, nodes=(DRAM, BUFFER, inner))
+    row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
+    found = costed("dram P4 / buffer P2 / line R3", row, chip)
+    assert counts(found, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
+
+
 def test_energy_is_accesses_times_energy() -> None:
     found = costed("dram K2 N2 M2 / buffer M2 K4")
     reads = 16 + 32 * 2
