@@ -32,8 +32,8 @@ def chip(*, multicast: bool = True, reduction: bool = True) -> Architecture:
 def deep_chip(memories: int) -> Architecture:
     """Memories that hold every tensor behind each other, so that a window slides over several."""
     inner = tuple(Memory(f"level{n}") for n in range(2, memories))
-    nodes = (Memory("dram"), Memory("level1"), FanOut("array", (3,)), *inner)
-    return Architecture("deep", nodes, Compute("mac"))
+    outer = (Memory("dram"), Memory("level1"), FanOut("array", (3,)))
+    return Architecture("deep", (*outer, *inner), Compute("mac"))
 
 
 CHIP = chip()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from silicast.composition.deployment import Deployment
 from silicast.composition.engine import find_engine
 from silicast.composition.engine_options import with_options
-from silicast.composition.host_time import PHYSICS, HostWork
+from silicast.composition.host_time import PHYSICS, HostWork, host_work_s
 from silicast.composition.machine import Machine
 from silicast.composition.program import predict_program
 from silicast.composition.states import BatchStates
@@ -60,6 +60,20 @@ def test_work_is_constant_requests_and_transport() -> None:
     assert one == pytest.approx((host.gap_us + host.step_us + host.request_us) * 1e-6)
     assert four - one == pytest.approx(3 * host.request_us * 1e-6)
     assert spread - one == pytest.approx(host.transport_us * 1e-6)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_workers_called_one_by_one_cost_each_device_beyond_the_first(devices: int) -> None:
+    host = msgspec.structs.replace(
+        find_engine("vllm").host, step_us=100.0, request_us=10.0, token_us=1.0,
+        transport_us=50.0, rank_us=7.0,
+    )  # fmt: skip
+    engine = msgspec.structs.replace(find_engine("vllm"), host=host)
+    machine = Machine(find_device("H100"), engine, Host("fast", 2.0))
+    alone = 100.0 + 10.0 * 3 + 1.0 * 20
+    assert host_work_s(machine, 3.0, 20.0, 1) == pytest.approx(alone / 2e6)
+    spread = alone + 50.0 + 7.0 * (devices - 1)
+    assert host_work_s(machine, 3.0, 20.0, devices) == pytest.approx(spread / 2e6)
 
 
 def test_asynchronous_work_hides_beside_the_device() -> None:

@@ -54,7 +54,8 @@ def test_throughput_counts_from_the_first_request_to_the_last_token() -> None:
 @pytest.mark.parametrize(
     ("limits", "good"),
     [({}, 2), ({"ttft": 15.0}, 1), ({"tpot": 5.0}, 1), ({"tpot": 10.0, "e2e": 25.0}, 1),
-     ({"itl": 5.0, "ttft": 15.0}, 0), ({"e2e": 30.0}, 2)],
+     ({"tpot": 8.0}, 1),  # 20 ms after the first of three tokens: 10 each, not 20 / 3
+     ({"itl": 8.0}, 1), ({"itl": 5.0, "ttft": 15.0}, 0), ({"e2e": 30.0}, 2)],
 )  # fmt: skip
 def test_goodput_counts_requests_that_keep_every_limit(limits: dict[str, float], good: int) -> None:
     assert goodput_per_s(TWO, limits) == pytest.approx(good / 0.030)
