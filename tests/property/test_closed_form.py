@@ -117,7 +117,8 @@ def with_shares(traffic: Traffic, shares: tuple[float, ...], main: F64 | None) -
         bits = np.array(shares)[:, None]
         traffic = replace(
             traffic, reads=traffic.reads * bits, fills=traffic.fills * bits,
-            updates=traffic.updates * bits, tiles=traffic.tiles * bits, hops=traffic.hops * bits,
+            updates=traffic.updates * bits, tiles=traffic.tiles * bits,
+            distinct=traffic.distinct * bits, hops=traffic.hops * bits,
         )  # fmt: skip
     if main is not None:
         traffic.reads[0] *= main

@@ -1,13 +1,17 @@
 """What mappings move: reads, fills and updates of every tensor at every memory, counted exactly.
 
 docs/explanation/accelerator-accounting.md derives the counts. All are totals over the instances
-of a memory, in words, as arrays over mappings: nothing here loops over mappings.
+of a memory, in words: of many mappings at once, as arrays, or of all mappings with the same loops,
+as formulas of their bounds (:mod:`.closed_form`). Nothing here loops over mappings.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from types import MappingProxyType
 from typing import final
 
 import numpy as np
@@ -15,10 +19,16 @@ from numpy.typing import NDArray
 
 from silicast.accelerator.architecture import Architecture, FanOut
 from silicast.accelerator.einsum import Einsum, Rank, Tensor
+from silicast.accelerator.formula import Number, ceil, floor, gcd, maximum, minimum
 from silicast.accelerator.mapping import MappingBatch
 from silicast.core.numerics import F64
 
 Flags = NDArray[np.bool_]
+Flag = bool | Flags
+"""What holds for all mappings, for none, or for some of them."""
+Place = tuple[int, int]
+"""Slot and dimension of a loop."""
+NO_LOOPS: Mapping[Place, Flag] = MappingProxyType({})
 
 CHUNK = 8192
 """Mappings counted at a time: what is between two sums stays in the cache."""
@@ -28,6 +38,8 @@ CHUNK = 8192
 @dataclass(frozen=True)
 class Traffic:
     """Counts of many mappings; zero where a memory does not keep a tensor.
+
+    Those of formulas have no axis of mappings.
 
     Attributes:
         reads, fills, updates: words, all instances together, shape (memories, tensors, mappings).
@@ -91,96 +103,105 @@ class Edge:
 
 
 class Count:
-    """The counts of one chunk; every method answers for all of its mappings at once."""
+    """The counts of one chunk; every method answers for all of its mappings at once.
+
+    Args:
+        batch: which loops turn, in which order.
+        sizes: of the dimensions, (dims, mappings); left out, the einsum's.
+        factors: of the loops, (slots, dims), as quantities of a formula: none is longer than what
+            is left of its dimension. Left out, those of the batch.
+    """
 
     def __init__(
-        self, einsum: Einsum, architecture: Architecture, batch: MappingBatch, sizes: F64 | None
-    ) -> None:
+        self, einsum: Einsum, architecture: Architecture, batch: MappingBatch,
+        sizes: Sequence[Number] | F64 | None, factors: NDArray[np.object_] | None = None,
+    ) -> None:  # fmt: skip
         self.einsum = einsum
-        own = np.array([float(size) for size in einsum.bounds.values()])[:, None]
-        self.bounds = own if sizes is None else sizes
+        column = np.array([float(size) for size in einsum.bounds.values()])[:, None]
+        self.bounds = column if sizes is None else sizes
         """Sizes of the dimensions: one column, or one for every mapping."""
         self.arch = architecture
         self.batch = batch
         self.size = len(batch)
         self.slots = architecture.slots
         self.index = {dim: i for i, dim in enumerate(einsum.dims)}
-        self.factors = batch.factors
-        self.busy = batch.factors.max(axis=2) > 1
-        """Loops that any mapping walks through more than once, shape (slots, dims)."""
-        self.windows: dict[tuple[str, int], F64] = {}
-        self.stays: dict[tuple[str, int], dict[tuple[int, int], Flags]] = {}
-        self.seen: dict[tuple[str, int, frozenset[int]], F64] = {}
-
-    @cached_property
-    def tiles(self) -> F64:
+        self.exact = factors is None and bool((batch.factors.prod(axis=0) == self.bounds).all())
+        self.factors = batch.factors if factors is None else factors
+        self.tiles = np.full(
+            (len(self.slots) + 1, *self.factors.shape[1:]), 1.0, self.factors.dtype
+        )
         """Extent of the tile at the top of each slot, and of one point, (slots + 1, dims, n)."""
-        found = np.ones((len(self.slots) + 1, *self.factors.shape[1:]))
-        self.exact = bool((self.factors.prod(axis=0) == self.bounds).all())
-        if not self.exact:
+        cuts = factors is None and not self.exact
+        if cuts:
             self.factors = self.factors.copy()
         for slot in range(len(self.slots) - 1, -1, -1):
-            if not self.exact:  # a loop ends where its dimension does
-                turns = np.ceil(self.bounds / found[slot + 1])
+            if cuts:  # a loop ends where its dimension does
+                turns = np.ceil(self.bounds / self.tiles[slot + 1])
                 np.minimum(self.factors[slot], turns, out=self.factors[slot])
-            np.multiply(found[slot + 1], self.factors[slot], out=found[slot])
-        return found
+            np.multiply(self.tiles[slot + 1], self.factors[slot], out=self.tiles[slot])
+        self.turns: NDArray[np.bool_] = np.greater(
+            self.factors if factors is None else batch.factors, 1.0
+        )
+        """Loops of more than one iteration, shape (slots, dims, mappings)."""
+        self.busy: NDArray[np.bool_] = np.any(self.turns, axis=2)
+        """Loops that turn in any mapping, shape (slots, dims)."""
+        self.windows: dict[tuple[str, int], Number] = {}
+        self.stays: dict[tuple[str, int], dict[Place, Flag]] = {}
+        self.seen: dict[tuple[int, tuple[int, ...], tuple[Flag, ...]], Number] = {}
 
-    def extent(self, slot: int, dim: str) -> F64:
+    def extent(self, slot: int, dim: str) -> Number:
         """Of a tile at the top of ``slot``, never more than the dimension has."""
         index = self.index[dim]
-        found: F64 = np.minimum(self.tiles[slot, index], self.bounds[index])
-        return found
+        return minimum(self.tiles[slot, index], self.bounds[index])
 
-    def volume(self, tensor: Tensor, slot: int) -> F64:
+    def volume(self, tensor: Tensor, slot: int) -> Number:
         """Words of ``tensor``'s tile at the top of ``slot``."""
-        found = np.ones(self.size)
-        for dim in tensor.plain_dims:
-            found *= self.extent(slot, dim)
-        for rank in tensor.windows:
-            found *= self.span(rank, slot)
-        return found
+        words = math.prod([self.extent(slot, dim) for dim in tensor.plain_dims], start=1.0)
+        return words * math.prod([self.span(rank, slot) for rank in tensor.windows], start=1.0)
 
-    def span(self, rank: Rank, slot: int) -> F64:
+    def span(self, rank: Rank, slot: int) -> Number:
         """Length of a window that a tile at the top of ``slot`` covers."""
-        found = np.ones(self.size)
+        length: Number = 1.0
         for dim, step in rank:
-            found += step * (self.extent(slot, dim) - 1.0)
-        return found
+            length = length + float(step) * (self.extent(slot, dim) - 1.0)
+        return length
 
-    def staying(self, edge: Edge) -> dict[tuple[int, int], Flags]:
+    def staying(self, edge: Edge) -> dict[Place, Flag]:
         """Loops during which the tile stays: those further in than every loop that moves it."""
         key = (edge.tensor.name, edge.slot)
         if key in self.stays:
             return self.stays[key]
-        found: dict[tuple[int, int], Flags] = {}
-        self.stays[key] = found
+        stays: dict[Place, Flag] = {}
+        self.stays[key] = stays
         moves = {self.index[dim] for dim in edge.tensor.dims}
         open_: Flags = np.ones(self.size, dtype=bool)
         for slot in range(edge.slot - 1, -1, -1):
             if self.slots[slot].is_spatial or not self.busy[slot].any():
                 continue
-            last: NDArray[np.int8] = np.full(self.size, -1, dtype=np.int8)
-            position = self.batch.positions[slot]
-            for dim in moves:
-                if self.busy[slot, dim]:
-                    turns = self.factors[slot, dim] > 1
-                    np.maximum(last, np.where(turns, position[dim], -1), out=last)
+            last = self.innermost(slot, moves)
             for dim in range(len(self.einsum.dims)):
                 if dim not in moves and self.busy[slot, dim]:
-                    found[slot, dim] = open_ & (position[dim] > last)
+                    flag = settled(open_ & (self.batch.positions[slot, dim] > last))
+                    if flag is not False:
+                        stays[slot, dim] = flag
             open_ = open_ & (last < 0)
             if not open_.any():
                 break
-        return found
+        return stays
+
+    def innermost(self, slot: int, dims: set[int]) -> NDArray[np.int8]:
+        """Position of the innermost loop of a slot that turns over one of the dimensions, or -1."""
+        last = np.full(self.size, -1, dtype=np.int8)
+        for dim in dims:
+            if self.busy[slot, dim]:
+                turns = self.turns[slot, dim]
+                np.maximum(last, np.where(turns, self.batch.positions[slot, dim], -1), out=last)
+        return last
 
     def visits(
-        self,
-        dim: str,
-        slot: int,
-        staying: dict[tuple[int, int], Flags],
+        self, dim: str, slot: int, staying: Mapping[Place, Flag] = NO_LOOPS,
         merged: frozenset[int] = frozenset(),
-    ) -> F64:
+    ) -> Number:  # fmt: skip
         """Times that tiles at the top of ``slot`` start along one dimension.
 
         Args:
@@ -189,269 +210,257 @@ class Count:
         """
         index = self.index[dim]
         loops = [s for s in range(slot) if self.busy[s, index]]
-        if any((s, index) in staying for s in loops):
-            return self._visits(index, loops, staying, merged)
-        key = (dim, slot, merged)
+        without = [True if s in merged else staying.get((s, index), False) for s in loops]
+        while without and without[-1] is True:  # whole or cut, a tile that does not count is one
+            slot = loops.pop()
+            without.pop()
+        if not all(flag.__class__ is bool for flag in without):
+            return self._visits(index, loops, without, slot)
+        key = (index, tuple(loops), tuple(without))
         if key not in self.seen:
-            self.seen[key] = self._visits(index, loops, {}, merged)
+            self.seen[key] = self._visits(index, loops, without, slot)
         return self.seen[key]
 
-    def _visits(
-        self, index: int, loops: list[int], staying: dict[tuple[int, int], Flags],
-        merged: frozenset[int],
-    ) -> F64:  # fmt: skip
-        tiles = self.tiles
+    def _visits(self, index: int, loops: list[int], without: list[Flag], slot: int) -> Number:
+        if not loops:
+            return 1.0
         if self.exact:
-            found = np.ones(self.size)
-            for s in loops:
-                if s in merged:
-                    continue
-                flag = staying.get((s, index))
-                factor = self.factors[s, index]
-                found *= factor if flag is None else np.where(flag, 1.0, factor)
-            return found
-        # The last tile of a loop may be cut short: count whole tiles, and follow the one rest.
-        size = self.bounds[index]
-        whole = (tiles[0, index] <= size).astype(float)
-        rest = np.where(whole > 0, 0.0, size)
-        for s in loops:
-            inner = tiles[s + 1, index]
-            fits = np.floor(rest / inner)
-            if s in merged:
-                counts: Flags | bool = False
-            else:
-                flag = staying.get((s, index))
-                counts = True if flag is None else ~flag
-            walked = whole * self.factors[s, index] + fits
-            reached = whole + (fits > 0)
-            left = rest - fits * inner
-            whole = np.where(counts, walked, reached)
-            rest = np.where(counts | (fits == 0), left, 0.0)
-        visited: F64 = whole + (rest > 0)
-        return visited
+            factors = zip(without, [self.factors[s, index] for s in loops], strict=True)
+            return math.prod(
+                [chosen(flag, 1.0, factor) for flag, factor in factors if flag is not True],
+                start=1.0,
+            )
+        if all(flag is False for flag in without):
+            return ceil(self.bounds[index] / self.tiles[slot, index])
+        return self._walked(index, loops, without, slot)
 
-    def moved(self, edge: Edge, merged: frozenset[int] = frozenset()) -> F64:
+    def _walked(self, index: int, loops: list[int], without: list[Flag], slot: int) -> Number:
+        """Visits where loops that do not count stand outside of some that do: whole tiles, and the
+        one that is cut short.
+        """
+        whole: Number = 0.0
+        rest: Number = self.bounds[index]
+        start = 0
+        while start < len(loops):
+            flag, end = without[start], start + 1
+            while end < len(loops) and flag.__class__ is bool and without[end] is flag:
+                end += 1
+            # The tile at the top of the next loop; loops of one turn between change nothing.
+            inner = self.tiles[loops[end] if end < len(loops) else slot, index]
+            if start == 0 and flag is True and self.turns[loops[0], index].all():
+                whole, rest = 1.0, 0.0  # it turns, so that its first tile is whole
+            else:
+                fits = floor(rest / inner)
+                turns = math.prod([self.factors[s, index] for s in loops[start:end]], start=1.0)
+                some = minimum(fits, 1.0)
+                whole, rest = (
+                    chosen(flag, whole + some, whole * turns + fits),
+                    chosen(flag, rest * (1.0 - some), rest - fits * inner),
+                )
+            start = end
+        return whole + minimum(rest, 1.0)
+
+    def moved(self, edge: Edge, merged: frozenset[int] = frozenset()) -> Number:
         """Words of a tensor that come to all instances of a place.
 
         Args:
             merged: slots of fan-outs whose instances share what they all take.
         """
         tensor, slot = edge.tensor, edge.slot
-        staying = {} if slot == len(self.slots) else self.staying(edge)
-        found = np.ones(self.size)
-        for dim in self.einsum.dims:
-            if dim not in tensor.dims:
-                found *= self.visits(dim, slot, staying, merged)
-        for dim in tensor.plain_dims:
-            found *= self.bounds[self.index[dim]]
+        staying = NO_LOOPS if slot == len(self.slots) else self.staying(edge)
+        words = self._over_others(tensor, slot, staying, merged)
+        words = words * math.prod(
+            [self.bounds[self.index[d]] for d in tensor.plain_dims], start=1.0
+        )
         if tensor.windows:
-            found *= self.window_words(edge)
+            words = words * self.window_words(edge)
             if merged:
-                found *= self.shared(tensor, merged)
-        return found
+                words = words * self.shared(tensor, merged)
+        return words
 
-    def window_words(self, edge: Edge) -> F64:
+    def _over_others(
+        self, tensor: Tensor, slot: int, staying: Mapping[Place, Flag], merged: frozenset[int]
+    ) -> Number:
+        """Visits along the dimensions that the tensor does not have."""
+        others = [dim for dim in self.einsum.dims if dim not in tensor.dims]
+        return math.prod([self.visits(dim, slot, staying, merged) for dim in others], start=1.0)
+
+    def window_words(self, edge: Edge) -> Number:
         """Words along all windows together, over all tiles visited along their dimensions."""
         tensor, slot = edge.tensor, edge.slot
         key = (tensor.name, slot)
         if key not in self.windows:
-            total = np.ones(self.size)
-            for rank in tensor.windows:
-                total *= self.swept(rank, slot)
+            total = math.prod([self.swept(rank, slot) for rank in tensor.windows], start=1.0)
             if slot < len(self.slots):
                 for dim, step in sorted({term for rank in tensor.windows for term in rank}):
-                    total -= self.kept_from_before(tensor, slot, dim, step)
+                    total = total - self.kept_from_before(tensor, slot, dim, step)
             self.windows[key] = total
         return self.windows[key]
 
-    def swept(self, rank: Rank, slot: int) -> F64:
+    def swept(self, rank: Rank, slot: int) -> Number:
         """Sum of a window's length over all tiles that are visited along its dimensions."""
-        count = {dim: self.visits(dim, slot, {}) for dim, _ in rank}
-        found = np.ones(self.size)
-        for number in count.values():
-            found *= number
-        plain = found.copy()
+        count = {dim: self.visits(dim, slot) for dim, _ in rank}
+        total = math.prod(count.values(), start=1.0)
         for dim, step in rank:
-            others = plain / count[dim]
-            found += step * others * (self.bounds[self.index[dim]] - count[dim])
-        return found
+            others = math.prod([n for other, n in count.items() if other != dim], start=1.0)
+            total = total + float(step) * others * (self.bounds[self.index[dim]] - count[dim])
+        return total
 
-    def kept_from_before(self, tensor: Tensor, slot: int, dim: str, step: int) -> F64:
+    def kept_from_before(self, tensor: Tensor, slot: int, dim: str, step: int) -> Number:
         """Words along the windows that a tile need not fetch, since the last tile had them.
 
         Only the innermost loop in time that turns at all brings such a neighbour: after any
         other loop the window has moved elsewhere.
         """
-        index = self.index[dim]
-        run, shift = self.neighbours(slot, index)
-        if run is None:
-            return np.zeros(self.size)
-        overlap = np.ones(self.size)
+        run, shift = self.neighbours(slot, self.index[dim])
+        if not run:
+            return 0.0
+        words = self.visits(dim, slot) - self.visits(dim, slot, run)
         for rank in tensor.windows:
-            span = self.span(rank, slot)
             if any(other == dim for other, _ in rank):
-                overlap *= np.maximum(0.0, span - step * shift)
+                words = words * maximum(0.0, self.span(rank, slot) - float(step) * shift)
+                others = [self.visits(other, slot) for other, _ in rank if other != dim]
+                words = words * math.prod(others, start=1.0)
             else:
                 # Along the other windows the tiles are what they are, over all their visits.
-                overlap *= self.swept(rank, slot)
-        others = np.ones(self.size)
-        for rank in tensor.windows:
-            if any(other == dim for other, _ in rank):
-                for other, _ in rank:
-                    if other != dim:
-                        others *= self.visits(other, slot, {})
-        visited = self.visits(dim, slot, {})
-        starts = self.run_starts(dim, slot, run)
-        return np.where(overlap > 0, (visited - starts) * overlap * others, 0.0)
+                words = words * self.swept(rank, slot)
+        return words
 
-    def neighbours(
-        self, slot: int, index: int
-    ) -> tuple[dict[int, Flags] | None, F64]:  # fmt: skip
+    def neighbours(self, slot: int, index: int) -> tuple[dict[Place, Flag], Number]:
         """Loops over one dimension that follow each other as the innermost that turn.
 
         Returns:
-            slot -> whether its loop belongs to the run; and by how much the tile moves.
+            the loops that belong to the run; and by how much the tile moves.
         """
-        run: dict[int, Flags] = {}
+        run: dict[Place, Flag] = {}
         open_: Flags = np.ones(self.size, dtype=bool)
         started: Flags = np.zeros(self.size, dtype=bool)
-        shift = np.zeros(self.size)
+        shift: Number = 0.0
+        others = set(range(len(self.einsum.dims))) - {index}
         for s in range(slot - 1, -1, -1):
             if self.slots[s].is_spatial or not self.busy[s].any():
                 continue
-            position = self.batch.positions[s]
-            factor = self.factors[s]
-            innermost = np.full(self.size, -1, dtype=np.int8)
-            others: Flags = np.zeros(self.size, dtype=bool)
-            for dim in range(len(self.einsum.dims)):
-                if dim != index and self.busy[s, dim]:
-                    turns = factor[dim] > 1
-                    others |= turns
-                    np.maximum(innermost, np.where(turns, position[dim], -1), out=innermost)
+            innermost = self.innermost(s, others)
             if self.busy[s, index]:
-                joins = open_ & (factor[index] > 1) & (position[index] > innermost)
-                run[s] = joins
-                shift = np.where(joins & ~started, self.tiles[s + 1, index], shift)
-                started = started | joins
-            open_ = open_ & ~others
+                inside = self.turns[s, index] & (self.batch.positions[s, index] > innermost)
+                joins = open_ & inside
+                flag = settled(joins)
+                if flag is not False:
+                    run[s, index] = flag
+                    shift = chosen(settled(joins & ~started), self.tiles[s + 1, index], shift)
+                    started = started | joins
+            open_ = open_ & (innermost < 0)
             if not open_.any():
                 break
-        return (run if started.any() else None), shift
+        return run, shift
 
-    def run_starts(self, dim: str, slot: int, run: dict[int, Flags]) -> F64:
-        """Times that a run of neighbouring tiles starts along its dimension."""
-        index = self.index[dim]
-        return self.visits(dim, slot, {(s, index): flag for s, flag in run.items()})
-
-    def shared(self, tensor: Tensor, merged: frozenset[int]) -> F64:
+    def shared(self, tensor: Tensor, merged: frozenset[int]) -> Number:
         """Share of the window's tiles that differ among instances of one fan-out."""
-        found = np.ones(self.size)
-        for node in {self.slots[s].node for s in merged}:
-            axes = [s for s in merged if self.slots[s].node == node]
+        share: Number = 1.0
+        for node in sorted({self.slots[s].node for s in merged}):
+            axes = [s for s in sorted(merged) if self.slots[s].node == node]
             for rank in tensor.windows:
                 inside = [
-                    (dim, step) for dim, step in rank
+                    (self.index[dim], float(step)) for dim, step in rank
                     if any(self.busy[s, self.index[dim]] for s in axes)
                 ]  # fmt: skip
                 if len(inside) == 2:
-                    found *= self.different(inside, axes)
-        return found
+                    (i, a), (j, b) = (
+                        (
+                            math.prod([self.factors[s, d] for s in axes], start=1.0),
+                            step * self.tiles[max(axes) + 1, d],
+                        )
+                        for d, step in inside
+                    )
+                    share = share * different(i, j, a, b)
+        return share
 
-    def different(self, pair: list[tuple[str, int]], axes: list[int]) -> F64:
-        """Share of an overlapping pair of dimensions' windows that differ, over a fan-out."""
-        counts, strides = [], []
-        for dim, step in pair:
-            index = self.index[dim]
-            number = np.ones(self.size)
-            for s in axes:
-                number *= self.factors[s, index]
-            counts.append(number)
-            strides.append(step * self.tiles[max(axes) + 1, index])
-        return different(counts[0], counts[1], strides[0], strides[1])
+    def _in_time(self, slot: int) -> frozenset[int]:
+        return frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
 
-    def once(self, tensor: Tensor, slot: int) -> F64:
+    def once(self, tensor: Tensor, slot: int) -> Number:
         """Elements that each instance of a place meets at least once, summed over instances."""
-        in_time = frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
-        found = np.ones(self.size)
-        for dim in self.einsum.dims:
-            if dim in tensor.dims:
-                found *= self.bounds[self.index[dim]]
-        for dim in self.einsum.dims:
-            if dim not in tensor.dims:
-                found *= self.visits(dim, slot, {}, in_time)
-        return found
+        elements = math.prod(
+            [self.bounds[self.index[d]] for d in self.einsum.dims if d in tensor.dims], start=1.0
+        )
+        return elements * self._over_others(tensor, slot, NO_LOOPS, self._in_time(slot))
 
-    def instances(self, slot: int) -> F64:
+    def instances(self, slot: int) -> Number:
         """Instances that get work at a place."""
-        found = np.ones(self.size)
-        in_time = frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
-        for dim in self.einsum.dims:
-            found *= self.visits(dim, slot, {}, in_time)
-        return found
+        in_time = self._in_time(slot)
+        visits = [self.visits(dim, slot, NO_LOOPS, in_time) for dim in self.einsum.dims]
+        return math.prod(visits, start=1.0)
 
-    def steps(self) -> F64:
+    def steps(self) -> Number:
         """Iterations of the loops in time, the longest instance's."""
-        found = np.ones(self.size)
-        in_space = frozenset(s for s, slot in enumerate(self.slots) if slot.is_spatial)
-        for dim in self.einsum.dims:
-            found *= self.visits(dim, len(self.slots), {}, in_space)
-        return found
+        end = len(self.slots)
+        in_space = frozenset(range(end)) - self._in_time(end)
+        visits = [self.visits(dim, end, NO_LOOPS, in_space) for dim in self.einsum.dims]
+        return math.prod(visits, start=1.0)
+
+    def _zeros(self, *shape: int) -> F64:
+        return np.full((*shape, *self.factors.shape[2:]), 0.0, self.factors.dtype)
 
     def traffic(self) -> Traffic:
         """All counts."""
-        _ = self.tiles
         memories, tensors = len(self.arch.memories), self.einsum.tensors
-        shape = (memories, len(tensors), self.size)
-        reads, fills, updates, tiles, distinct = (np.zeros(shape) for _ in range(5))
         fan_outs = [n for n, node in enumerate(self.arch.nodes) if isinstance(node, FanOut)]
-        hops = np.zeros((len(fan_outs), len(tensors), self.size))
-        end = len(self.slots)
-        places = self.arch.memory_slots
+        reads, fills, updates, tiles, distinct = (
+            self._zeros(memories, len(tensors)) for _ in range(5)
+        )
+        hops, used = self._zeros(len(fan_outs), len(tensors)), self._zeros(memories)
+        end, places = len(self.slots), self.arch.memory_slots
         for t, tensor in enumerate(tensors):
             kept = [level for level in range(memories) if tensor.name in self.batch.keep[level]]
             for level in kept:
                 tiles[level, t] = self.volume(tensor, places[level])
                 if tensor.is_output:
                     distinct[level, t] = self.once(tensor, places[level])
-            for position, level in enumerate(kept):
-                inner = position == len(kept) - 1
-                below = end if inner else places[kept[position + 1]]
-                self._pass_on(t, level, Edge(tensor, below), reads, updates, hops, fan_outs)
+            for level, child in itertools.zip_longest(kept, kept[1:]):
+                edge = Edge(tensor, end if child is None else places[child])
+                words = self.moved(edge, self._merged(level, edge))
+                (updates if tensor.is_output else reads)[level, t] = words
+                between = {self.slots[s].node for s in range(places[level] + 1, edge.slot)}
+                for number, node in enumerate(fan_outs):
+                    if node in between:
+                        hops[number, t] = words
                 if tensor.is_output:
                     reads[level, t] = updates[level, t] - distinct[level, t]
-                if not inner:
-                    child = kept[position + 1]
-                    came = self.moved(Edge(tensor, below))
-                    fills[child, t] = came - distinct[child, t]
-        used = np.stack([self.instances(place) for place in places])
-        return Traffic(
-            reads, fills, updates, tiles, distinct, used, self.instances(end), self.steps(), hops
-        )
+                if child is not None:
+                    fills[child, t] = self.moved(edge) - distinct[child, t]
+        for level, place in enumerate(places):
+            used[level] = self.instances(place)
+        whole = self._zeros(2)
+        whole[0], whole[1] = self.instances(end), self.steps()
+        return Traffic(reads, fills, updates, tiles, distinct, used, whole[0], whole[1], hops)
 
-    def _pass_on(
-        self, t: int, level: int, edge: Edge, reads: F64, updates: F64, hops: F64,
-        fan_outs: list[int],
-    ) -> None:  # fmt: skip
-        """What goes between a memory and the next place of a tensor, through the fan-outs."""
-        above = self.arch.memory_slots[level]
-        merged: set[int] = set()
-        for s in range(above + 1, edge.slot):
-            slot = self.slots[s]
-            if not slot.is_spatial:
+    def _merged(self, level: int, edge: Edge) -> frozenset[int]:
+        """Slots of fan-outs between a memory and the next place whose instances share words."""
+        merged = set()
+        for s in range(self.arch.memory_slots[level] + 1, edge.slot):
+            node = self.arch.nodes[self.slots[s].node]
+            if not isinstance(node, FanOut):
                 continue
-            node = self.arch.nodes[slot.node]
-            assert isinstance(node, FanOut)
             if node.reduction if edge.tensor.is_output else node.multicast:
                 merged.add(s)
-        words = self.moved(edge, frozenset(merged))
-        (updates if edge.tensor.is_output else reads)[level, t] = words
-        for number, node_index in enumerate(fan_outs):
-            inside = [s for s in range(above + 1, edge.slot) if self.slots[s].node == node_index]
-            if inside:
-                hops[number, t] = words
+        return frozenset(merged)
 
 
-def different(i: F64, j: F64, a: F64, b: F64) -> F64:
+def settled(flags: Flags) -> Flag:
+    """One answer where all mappings have it."""
+    if flags.all():
+        return True
+    return flags if flags.any() else False
+
+
+def chosen(flag: Flag, a: Number, b: Number) -> Number:
+    """``a`` where the flag is set, else ``b``."""
+    if flag.__class__ is bool:
+        return a if flag else b
+    return np.where(flag, a, b)
+
+
+def different(i: Number, j: Number, a: Number, b: Number) -> Number:
     """Distinct values of a * x + b * y, x < i and y < j, over i * j.
 
     Values repeat with (x + b/g, y - a/g), g = gcd(a, b); pairs that have such a partner inside
@@ -460,7 +469,6 @@ def different(i: F64, j: F64, a: F64, b: F64) -> F64:
     >>> float(different(np.array([4.0]), np.array([3.0]), np.array([1.0]), np.array([1.0]))[0])
     0.5
     """
-    divisor = np.gcd(a.astype(np.int64), b.astype(np.int64))
-    again = np.maximum(0.0, i - b // divisor) * np.maximum(0.0, j - a // divisor)
-    result: F64 = 1.0 - again / (i * j)
-    return result
+    divisor = gcd(a, b)
+    again = maximum(0.0, i - b / divisor) * maximum(0.0, j - a / divisor)
+    return 1.0 - again / (i * j)

@@ -1,11 +1,13 @@
 """Energy and time of mappings, from what they move.
 
 Energy is accesses times energy per access, plus leakage over the time; time is the busiest of the
-compute units and every port. Formulas: docs/explanation/accelerator-accounting.md.
+compute units and every port. Formulas: docs/explanation/accelerator-accounting.md. Everything but
+whether tiles fit can be a formula (:mod:`.closed_form`), as the traffic that it comes from.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from silicast.accelerator.accounting import Traffic, account
 from silicast.accelerator.architecture import Action, Architecture, FanOut, Memory, Port
 from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.formula import Number, ceil, maximum, minimum, occurs
 from silicast.accelerator.mapping import MappingBatch
 from silicast.accelerator.sparse import SparseTraffic, account_zeros, holds
 from silicast.core.errors import SilicastError
@@ -43,7 +46,6 @@ class Cost:
         leak_pj: (memories + 1, mappings), the last row the compute units'.
         compute_pj: (mappings,).
         hop_pj: (mappings,).
-        fits: whether every tile fits its memory, (mappings,).
         unknown: actions that happen, whose energy nobody gave and no total holds.
     """
 
@@ -59,7 +61,6 @@ class Cost:
     leak_pj: F64
     compute_pj: F64
     hop_pj: F64
-    fits: NDArray[np.bool_]
     unknown: tuple[str, ...] = ()
 
     @cached_property
@@ -89,6 +90,21 @@ class Cost:
         return (*self.unknown, *missing)
 
     @cached_property
+    def words(self) -> F64:
+        """What all instances of each memory move, with what describes it, (memories, tensors,
+        mappings).
+        """
+        if self.zeros is None:
+            return self.traffic.reads + self.traffic.fills + self.traffic.updates
+        moved = _Moved(self.einsum, self.architecture, self.traffic, self.zeros)
+        total = np.zeros_like(self.traffic.reads)
+        for level, t in np.ndindex(total.shape[:2]):
+            for _, name in _FIELDS:
+                total[level, t] += moved.timed(level, t, name)
+            total[level, t] *= self.traffic.used[level]
+        return total
+
+    @cached_property
     def seconds(self) -> F64:
         """Of the whole, (mappings,)."""
         return self.cycles / self.architecture.clock_hz
@@ -103,6 +119,24 @@ class Cost:
         """Multiplications over what all units could do in the time, 0 to 1, (mappings,)."""
         peak = self.architecture.units * self.architecture.compute.per_cycle
         found: F64 = self.products / (self.cycles * peak)
+        return found
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the tiles of all tensors fit every memory together, (mappings,)."""
+        found: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
+        for level, memory in enumerate(self.architecture.memories):
+            if self.zeros is None:
+                if memory.capacity_words is not None:
+                    taken = memory.taken(self.traffic.tiles[level])
+                    found &= taken.sum(axis=0) <= memory.usable_words
+                continue
+            described = np.zeros(len(self.traffic))
+            for t in range(len(self.einsum.tensors)):
+                if (level, t) in self.zeros.formats:
+                    described = described + self.zeros.formats[level, t].total("stored")
+            taken = memory.taken(self.zeros.stored[level]).sum(axis=0)
+            found &= holds(memory, taken, described) >= 0
         return found
 
 
@@ -125,11 +159,11 @@ def cost(
 
 
 def cost_of(
-    einsum: Einsum, architecture: Architecture, traffic: Traffic, sizes: F64 | None = None,
-    zeros: SparseTraffic | None = None,
+    einsum: Einsum, architecture: Architecture, traffic: Traffic,
+    sizes: Sequence[Number] | F64 | None = None, zeros: SparseTraffic | None = None,
 ) -> Cost:  # fmt: skip
     """:func:`cost` of what is already counted."""
-    points = float(einsum.points) if sizes is None else np.prod(sizes, axis=0)
+    points = float(einsum.points) if sizes is None else math.prod(sizes, start=1.0)
     moved = _Moved(einsum, architecture, traffic, zeros)
     ports = moved.port_cycles()
     marches = march_cycles(einsum, architecture, traffic)
@@ -141,11 +175,11 @@ def cost_of(
     ]  # fmt: skip
     busiest = busiest_cycles(architecture, work, hidden)
     exposed = moved.exposed_cycles()
-    total = busiest + np.ceil(exposed)
+    total = busiest + ceil(exposed)
     compute = architecture.compute
     energy = _known(compute.energy_pj, compute.name, "energy_pj")
     if zeros is None:
-        computes = np.full(len(traffic), points * energy)
+        computes = moved.none + points * energy
     else:
         computes = zeros.computes.actual * energy + zeros.computes.gated * compute.gated_pj
     return Cost(
@@ -153,7 +187,7 @@ def cost_of(
         architecture=architecture,
         traffic=traffic,
         zeros=zeros,
-        points=np.broadcast_to(points, (len(traffic),)),
+        points=moved.none + points,
         port_cycles=ports,
         exposed_cycles=exposed,
         cycles=total,
@@ -161,7 +195,6 @@ def cost_of(
         leak_pj=_leakage(architecture, traffic, total),
         compute_pj=computes,
         hop_pj=_hops(architecture, traffic, moved),
-        fits=moved.fits(),
         unknown=tuple(moved.unknown),
     )
 
@@ -176,24 +209,24 @@ def value_of(found: Cost, objective: Objective) -> F64:
     return np.where(found.fits, values, np.inf)
 
 
-def busiest_cycles(architecture: Architecture, work: F64, ports: Sequence[F64]) -> F64:
+def busiest_cycles(architecture: Architecture, work: Number, ports: Sequence[Number]) -> Number:
     """Cycles of the whole: the units with their stalls, or the busiest port.
 
     Args:
         work: cycles that the units need, (mappings,); ports: those of each port, likewise.
     """
-    found: F64 = np.ceil(work * architecture.overhead)
+    busiest = ceil(work * architecture.overhead)
     for cycles in ports:
-        found = np.maximum(found, np.ceil(cycles))
-    return found
+        busiest = maximum(busiest, ceil(cycles))
+    return busiest
 
 
-def _wide_accesses(memory: Memory, instances: int, used: F64) -> F64:
+def _wide_accesses(memory: Memory, instances: int, used: Number) -> Number:
     """Accesses that all instances make together for one access of each.
 
     Those of a cluster that work share theirs; they are spread evenly over the clusters.
     """
-    return used if memory.cluster == 1 else np.minimum(used, instances / memory.cluster)
+    return used if memory.cluster == 1 else minimum(used, instances / memory.cluster)
 
 
 _FIELDS: tuple[tuple[Action, str], ...] = (
@@ -214,35 +247,34 @@ class _Moved:
         self.traffic = traffic
         self.zeros = zeros
         self.unknown: dict[str, None] = {}
+        self.none: Number = none_of(traffic)
+        """Nothing of every mapping."""
 
-    def accesses(self, level: int, t: int, name: str) -> F64:
+    def accesses(self, level: int, t: int, name: str) -> Number:
         """Words that really move."""
         if self.zeros is None:
-            found: F64 = getattr(self.traffic, name)[level, t] / self.traffic.used[level]
-            return found
-        actual: F64 = getattr(self.zeros, name).actual[level, t]
-        return actual
+            return getattr(self.traffic, name)[level, t] / self.traffic.used[level]
+        return getattr(self.zeros, name).actual[level, t]
 
-    def timed(self, level: int, t: int, name: str) -> F64:
+    def timed(self, level: int, t: int, name: str) -> Number:
         """Words that take their time: also those that are gated, and what describes them."""
         found = self.accesses(level, t, name)
         if self.zeros is None:
             return found
-        gated: F64 = getattr(self.zeros, name).gated[level, t]
-        return found + gated + self.described(level, t, name)
+        return found + getattr(self.zeros, name).gated[level, t] + self.described(level, t, name)
 
-    def described(self, level: int, t: int, name: str) -> F64:
+    def described(self, level: int, t: int, name: str) -> Number:
         """Metadata, in words of the memory's values."""
         memory = self.arch.memories[level]
         formatted = None if self.zeros is None else self.zeros.formats.get((level, t))
         if formatted is None:
-            return np.zeros(len(self.traffic))
+            return self.none
         bits = memory.word_bits if memory.metadata is None else memory.metadata.word_bits
         return formatted.total(name) * (bits / memory.word_bits)
 
-    def words(self, level: int, port: Port, actions: tuple[Action, ...]) -> F64:
+    def words(self, level: int, port: Port, actions: tuple[Action, ...]) -> Number:
         """What goes through a port."""
-        total = np.zeros(len(self.traffic))
+        total = self.none
         for t, tensor in enumerate(self.einsum.names):
             if port.tensors and tensor not in port.tensors:
                 continue
@@ -258,12 +290,12 @@ class _Moved:
             for port in memory.ports
         }
 
-    def exposed_cycles(self) -> F64:
+    def exposed_cycles(self) -> Number:
         """Ports and fills that nothing overlaps, and the ramps of the others.
 
         A ramp is the first tile's way in, through the slowest port that fills use.
         """
-        total = np.zeros(len(self.traffic))
+        total = self.none
         for level, memory in enumerate(self.arch.memories):
             for port in memory.ports:
                 if port.exposed:
@@ -274,33 +306,32 @@ class _Moved:
                 if memory.exposes_fills:
                     total = total + self.words(level, port, ("fill",)) / port.words_per_cycle
                 elif self.arch.ramps:
-                    tiles = np.zeros(len(self.traffic))
+                    tiles = self.none
                     for t, name in enumerate(self.einsum.names):
                         if not port.tensors or name in port.tensors:
                             tiles = tiles + self.stored(level, t)
                     total = total + tiles / port.words_per_cycle
         return total
 
-    def stored(self, level: int, t: int) -> F64:
+    def stored(self, level: int, t: int) -> Number:
         """Values that an instance holds of a tensor, at most."""
         held = self.traffic.tiles if self.zeros is None else self.zeros.stored
-        found: F64 = held[level, t]
-        return found
+        return held[level, t]
 
-    def access_pj(self) -> F64:
+    def access_pj(self) -> Number:
         """Energy of all accesses, pJ, shape (memories, tensors, mappings)."""
-        found = np.zeros_like(self.traffic.reads)
+        found = np.full_like(self.traffic.reads, 0.0)
         for level, memory in enumerate(self.arch.memories):
             wide = _wide_accesses(memory, self.arch.instances[level], self.traffic.used[level])
             for t in range(len(self.einsum.tensors)):
                 for action, name in _FIELDS:
                     words = self.accesses(level, t, name)
                     energy = getattr(memory, f"{action}_pj")
-                    if energy is None and not words.any():
+                    if energy is None and not occurs(words):
                         continue
                     if self.zeros is None:
                         # An instance makes whole accesses: its last block may be partly used.
-                        blocks = np.ceil(words / memory.block_words)
+                        blocks = ceil(words / float(memory.block_words))
                     else:
                         blocks = getattr(self.zeros, name).accesses[level, t]
                     found[level, t] += blocks * (_known(energy, memory.name, f"{action}_pj") * wide)
@@ -308,23 +339,23 @@ class _Moved:
                     found[level, t] += self.zeros_pj(self.zeros, level, t) * wide
         return found
 
-    def crossing(self, number: int, place: int) -> F64:
+    def crossing(self, number: int, place: int) -> Number:
         """Words through a fan-out: of the dense ones as many as their memory really sends."""
-        total = np.zeros(len(self.traffic))
+        total = self.none
         above = sum(isinstance(node, Memory) for node in self.arch.nodes[:place])
         for t, tensor in enumerate(self.einsum.tensors):
             name = "updates" if tensor.is_output else "reads"
-            kept = [lv for lv in range(above) if self.traffic.tiles[lv, t].any()]
+            kept = [lv for lv in range(above) if occurs(self.traffic.tiles[lv, t])]
             dense = getattr(self.traffic, name)[kept[-1], t] / self.traffic.used[kept[-1]]
             sent = self.accesses(kept[-1], t, name)
             part = np.divide(sent, dense, out=np.zeros_like(sent), where=dense > 0)
             total = total + self.traffic.hops[number, t] * part
         return total
 
-    def zeros_pj(self, zeros: SparseTraffic, level: int, t: int) -> F64:
+    def zeros_pj(self, zeros: SparseTraffic, level: int, t: int) -> Number:
         """Energy of one instance for metadata, recoding and accesses that are gated."""
         memory = self.arch.memories[level]
-        total = np.zeros(len(self.traffic))
+        total = self.none
         for _, name in _FIELDS:
             gated = getattr(zeros, name).gated[level, t]
             total = total + np.ceil(gated / memory.block_words) * memory.gated_pj
@@ -340,9 +371,9 @@ class _Moved:
                 total = total + self.metadata_pj(memory, action, getattr(formatted, name))
         return total
 
-    def metadata_pj(self, memory: Memory, action: Action, ranks: F64) -> F64:
+    def metadata_pj(self, memory: Memory, action: Action, ranks: F64) -> Number:
         """Energy of one instance for metadata, of its own or among the values."""
-        total = np.zeros(len(self.traffic))
+        total = self.none
         if not ranks.any():
             return total
         store = memory.metadata
@@ -365,32 +396,20 @@ class _Moved:
             return 0.0
         return energy
 
-    def fits(self) -> NDArray[np.bool_]:
-        """Whether the tiles of all tensors fit every memory together."""
-        found: NDArray[np.bool_] = np.ones(len(self.traffic), dtype=bool)
-        for level, memory in enumerate(self.arch.memories):
-            if self.zeros is None:
-                if memory.capacity_words is not None:
-                    taken = memory.taken(self.traffic.tiles[level])
-                    found &= taken.sum(axis=0) <= memory.usable_words
-                continue
-            described = np.zeros(len(self.traffic))
-            for t in range(len(self.einsum.tensors)):
-                if (level, t) in self.zeros.formats:
-                    described = described + self.zeros.formats[level, t].total("stored")
-            taken = memory.taken(self.zeros.stored[level]).sum(axis=0)
-            found &= holds(memory, taken, described) >= 0
-        return found
+
+def none_of(traffic: Traffic) -> Number:
+    """Nothing of every mapping."""
+    return np.zeros(len(traffic)) if isinstance(traffic.steps, np.ndarray) else 0.0
 
 
-def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> F64:
+def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -> Number:
     """Cycles in which a systolic mesh is loaded, filled and emptied, over all its folds.
 
     A fold of an R x C mesh loads its stationary tile row by row (R cycles); then the last unit
     starts R + C - 2 cycles after the first. With T steps a fold takes 2 R + C + T - 2 cycles
     (SCALE-Sim, Samajdar et al., ISPASS 2020).
     """
-    total = np.zeros(len(traffic))
+    total = none_of(traffic)
     depth = [n for n, node in enumerate(architecture.nodes) if isinstance(node, Memory)]
     for place, node in enumerate(architecture.nodes):
         if not (isinstance(node, FanOut) and node.systolic in einsum.names):
@@ -398,30 +417,30 @@ def march_cycles(einsum: Einsum, architecture: Architecture, traffic: Traffic) -
         t = einsum.names.index(node.systolic)
         held = [
             level for level, at in enumerate(depth)
-            if at > place and traffic.tiles[level, t].any()
+            if at > place and occurs(traffic.tiles[level, t])
         ]  # fmt: skip
         if held:
             # Words that stay come from above, or are results that begin there.
             came = traffic.fills[held[0], t] + traffic.distinct[held[0], t]
             words = came / traffic.used[held[0]]
-            lag = node.mesh[0] + sum(side - 1 for side in node.mesh)
+            lag = float(node.mesh[0] + sum(side - 1 for side in node.mesh))
             total = total + words / traffic.tiles[held[0], t] * lag
     return total
 
 
-def _leakage(architecture: Architecture, traffic: Traffic, cycles: F64) -> F64:
+def _leakage(architecture: Architecture, traffic: Traffic, cycles: F64) -> Number:
     rows = []
     for level, memory in enumerate(architecture.memories):
         count = architecture.instances[level] if architecture.idle_leaks else traffic.used[level]
         rows.append(cycles * count * (memory.leak_pj_per_cycle or 0.0))
     count = architecture.units if architecture.idle_leaks else traffic.units
     rows.append(cycles * count * (architecture.compute.leak_pj_per_cycle or 0.0))
-    return np.stack(rows)
+    return np.array(rows)
 
 
-def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> F64:
+def _hops(architecture: Architecture, traffic: Traffic, moved: _Moved) -> Number:
     """A word that enters a mesh goes half its sides, on average, along each axis."""
-    total = np.zeros(len(traffic))
+    total = moved.none
     number = -1
     for place, fan in enumerate(architecture.nodes):
         if not isinstance(fan, FanOut):

@@ -1,7 +1,8 @@
 """Arithmetic written down once and evaluated often: for one row of numbers, or for many rows.
 
-A :class:`Formula` is built with operators on :class:`Value`; constants are folded, what occurs
-twice is computed once, and what no result needs is left out. All operations are IEEE add,
+A :class:`Formula` is built with operators on :class:`Value` and with the functions of this module,
+which take arrays and numbers as well; constants are folded, what occurs twice is computed once, and
+what no result needs is left out. All operations are IEEE add,
 subtract, multiply, divide, floor, ceiling, least and greatest, so that a row of numbers gives the
 same bits as a row of an array.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from silicast.core.numerics import F64
 
 Number = Any
-"""A number, or an array of one for every row."""
+"""A number, an array of one for every row, or a quantity of a formula."""
 
 
 def _of_one(name: str, do: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -58,6 +59,8 @@ class Value:
     """A quantity of a formula: an input, or what an operation gives."""
 
     __slots__ = ("formula", "index")
+    __array_ufunc__ = None
+    """An operator with a number of NumPy is this class's."""
 
     def __init__(self, formula: Formula, index: int) -> None:
         self.formula = formula
@@ -92,7 +95,7 @@ class Formula:
 
     >>> f = Formula()
     >>> x, y = f.input(), f.input()
-    >>> area = f.compiled([f.ceil(x / 4.0) * y + 0.0])
+    >>> area = f.compiled([ceil(x / 4.0) * y + 0.0])
     >>> area.of([9.0, 2.0]), area.of([np.array([9.0, 16.0]), np.array([2.0, 3.0])])[0].tolist()
     ([6.0], [6.0, 12.0])
     """
@@ -110,26 +113,6 @@ class Formula:
         self.inputs += 1
         self.steps.append(("input", 0, 0))
         return Value(self, len(self.steps) - 1)
-
-    def minimum(self, a: Value | float, b: Value | float) -> Value | float:
-        """The smaller one."""
-        return self.apply("minimum", a, b)
-
-    def maximum(self, a: Value | float, b: Value | float) -> Value | float:
-        """The larger one."""
-        return self.apply("maximum", a, b)
-
-    def floor(self, x: Value | float) -> Value | float:
-        """The largest whole number not above."""
-        return self.apply("floor", x, 0.0)
-
-    def ceil(self, x: Value | float) -> Value | float:
-        """The smallest whole number not below."""
-        return self.apply("ceil", x, 0.0)
-
-    def gcd(self, a: Value | float, b: Value | float) -> Value | float:
-        """The greatest common divisor of whole numbers."""
-        return self.apply("gcd", a, b)
 
     def apply(self, name: str, a: Value | float, b: Value | float) -> Value | float:
         """What an operation gives; a constant where all that it takes is constant."""
@@ -155,6 +138,43 @@ class Formula:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
         kept = [index for index in range(self.inputs, len(self.steps)) if index in needed]
         return _with_places(self, kept, results)
+
+
+def _applied(name: str, a: Number, b: Number) -> Number:
+    for x in (a, b):
+        if x.__class__ is Value:
+            return x.formula.apply(name, a, b)
+    return _ARRAYS[name](a, b)
+
+
+def minimum(a: Number, b: Number) -> Number:
+    """The smaller one."""
+    return _applied("minimum", a, b)
+
+
+def maximum(a: Number, b: Number) -> Number:
+    """The larger one."""
+    return _applied("maximum", a, b)
+
+
+def floor(x: Number) -> Number:
+    """The largest whole number not above."""
+    return _applied("floor", x, 0.0)
+
+
+def ceil(x: Number) -> Number:
+    """The smallest whole number not below."""
+    return _applied("ceil", x, 0.0)
+
+
+def gcd(a: Number, b: Number) -> Number:
+    """The greatest common divisor of whole numbers."""
+    return _applied("gcd", a, b)
+
+
+def occurs(x: Number) -> bool:
+    """Whether a count is more than zero in any row; a quantity of a formula counts as more."""
+    return x.__class__ is Value or bool(np.any(x))
 
 
 def _argument(x: Value | float) -> int | float:

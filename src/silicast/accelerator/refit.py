@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.accelerator.chip import Chip
-from silicast.accelerator.closed_form import Layout, Nest, closed_form
+from silicast.accelerator.closed_form import Layout, Nest, closed_form, row_of
 from silicast.accelerator.formula import Compiled
 from silicast.accelerator.problems import Problem
 from silicast.accelerator.stored import is_compiled_for, stored_templates, template_of
@@ -26,7 +26,6 @@ from silicast.accelerator.zero_costs import (
     Densities,
     changes_anything,
     cost_without_zeros,
-    row_of,
     with_densities,
 )
 from silicast.core import xp
@@ -198,7 +197,8 @@ class Work:
         einsum = self.problem.einsum(dict(zip(self.problem.dims, whole, strict=True)))
         einsum = with_densities(einsum, dict(self.densities))
         column = np.array([[float(size)] for size in whole])
-        return row_of(cost_without_zeros(template, einsum, column, self.shares, main_shares))
+        cost = cost_without_zeros(template, einsum, column, self.shares, main_shares)
+        return [float(value[0]) for value in row_of(cost)]
 
     @cached_property
     def _sizes(self) -> list[tuple[list[float], list[int]]]:

@@ -18,8 +18,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.accelerator.accounting import Place
 from silicast.accelerator.architecture import Architecture
-from silicast.accelerator.closed_form import Place
 from silicast.accelerator.constraints import Constraints
 from silicast.accelerator.einsum import Einsum, Rank, Tensor
 from silicast.accelerator.mapping import MappingBatch

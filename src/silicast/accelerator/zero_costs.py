@@ -6,7 +6,6 @@ mapping is counted by :mod:`.sparse`, one size at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,11 +13,12 @@ import numpy as np
 
 from silicast.accelerator.accounting import account
 from silicast.accelerator.architecture import Architecture, Memory
+from silicast.accelerator.closed_form import Shares
 from silicast.accelerator.cost import Cost, cost_of
 from silicast.accelerator.density import density_of
 from silicast.accelerator.einsum import Einsum
 from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.sparse import Formatted, Outcome, account_zeros
+from silicast.accelerator.sparse import Outcome, account_zeros
 from silicast.accelerator.template import Template
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
@@ -150,28 +150,17 @@ def _of_shares(
     """The cost where tensors take a share of an element's bits, and of main memory's words."""
     if not shares and not main_shares:
         return found
-    einsum, arch, traffic, zeros = found.einsum, found.architecture, found.traffic, found.zeros
+    einsum, arch, zeros = found.einsum, found.architecture, found.zeros
     assert zeros is not None
-    by_level = np.ones((*traffic.reads.shape[:2], 1))
-    own = np.array(shares or [1.0] * len(einsum.tensors))[None, :, None]
-    by_level = by_level * own
-    out, into = by_level.copy(), by_level.copy()
-    for t, share in enumerate(main_shares):
-        kept = [n for n, keep in enumerate(batch.keep) if einsum.names[t] in keep]
-        out[0, t] *= share
-        for level in kept[1:2]:
-            into[level, t] *= share
-    traffic = replace(
-        traffic, reads=traffic.reads * out, fills=traffic.fills * into,
-        updates=traffic.updates * out, tiles=traffic.tiles * by_level,
-        distinct=traffic.distinct * by_level, hops=traffic.hops * own,
-    )  # fmt: skip
+    share = Shares.of(einsum, batch.keep, shares, main_shares)
+    own = share.element[None, :, None]
+    out, into = (own * part[..., None].astype(np.float64) for part in (share.out, share.into))
     zeros = replace(
         zeros, reads=_times(zeros.reads, out), fills=_times(zeros.fills, into),
-        updates=_times(zeros.updates, out), stored=zeros.stored * by_level,
-        expanded=zeros.expanded * by_level, compressed=zeros.compressed * by_level,
+        updates=_times(zeros.updates, out), stored=zeros.stored * own,
+        expanded=zeros.expanded * own, compressed=zeros.compressed * own,
     )  # fmt: skip
-    return cost_of(einsum, arch, traffic, None, zeros)
+    return cost_of(einsum, arch, share.traffic(found.traffic), None, zeros)
 
 
 def _times(outcome: Outcome, share: F64) -> Outcome:
@@ -179,27 +168,3 @@ def _times(outcome: Outcome, share: F64) -> Outcome:
         outcome.actual * share, outcome.gated * share, outcome.skipped * share,
         np.ceil(outcome.accesses * share),
     )  # fmt: skip
-
-
-def row_of(found: Cost) -> list[float]:
-    """The cost of one mapping in the order of :class:`.closed_form.Layout`."""
-    arch, zeros = found.architecture, found.zeros
-    assert zeros is not None
-    words = np.zeros(found.traffic.reads.shape[:2])
-    for kind in ("reads", "fills", "updates"):
-        outcome = getattr(zeros, kind)
-        words += (outcome.actual + outcome.gated)[:, :, 0]
-        for (level, t), formatted in zeros.formats.items():
-            words[level, t] += _described(formatted, kind, arch.memories[level])
-    words *= found.traffic.used[:, :1]
-    steps = math.ceil(float(zeros.steps[0]) / arch.compute.per_cycle)
-    return [
-        float(found.cycles[0]), float(steps), float(found.energy_pj[0]),
-        *(float(cycles[0]) for cycles in found.port_cycles.values()),
-        *words.sum(axis=1).tolist(), *words[0].tolist(),
-    ]  # fmt: skip
-
-
-def _described(formatted: Formatted, kind: str, memory: Memory) -> float:
-    bits = memory.word_bits if memory.metadata is None else memory.metadata.word_bits
-    return float(formatted.total(kind)[0]) * bits / memory.word_bits
