@@ -13,6 +13,7 @@ PACKAGE = ROOT / "src" / "silicast"
 LAYERS = (
     "core",
     "hardware",
+    "formats",
     "workload",
     "kernels",
     "learning",

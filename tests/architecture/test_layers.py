@@ -21,6 +21,7 @@ from tests.architecture.source_tree import (
 # What each third-party package costs to import decides where it may stand.
 RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
+    "yaml": {"formats"},
     "pyarrow": {"validation", "measurement", "serving", "report"},
     "matplotlib": {"report"},
     "pandas": {"app"},  # a user's own: no extra installs it
@@ -82,7 +83,8 @@ def test_the_base_install_answers_without_the_extras() -> None:
     """What only an extra installs is imported only where it is used."""
     blocked = (
         "pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas", "torch",
-        "onnx", "gymnasium", "timm", "torchvision", "transformers", "diffusers", "huggingface_hub",
+        "onnx", "gymnasium", "yaml", "timm", "torchvision", "transformers", "diffusers",
+        "huggingface_hub",
     )  # fmt: skip
     code = (
         f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"

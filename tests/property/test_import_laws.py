@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, importer_of, importers
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, KernelRow
 from silicast.scenario.kernel_case import kernel_case
 from silicast.workload.libraries import library_names

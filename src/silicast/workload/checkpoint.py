@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.workload.families.fields import Fields
+from silicast.formats.fields import Fields
 from silicast.workload.precision import HIDDEN_FORMATS, Precision
 
 _ALGORITHMS = {

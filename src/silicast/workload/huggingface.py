@@ -14,10 +14,10 @@ from typing import Any
 
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.plain_data import check_depth
+from silicast.formats.fields import Fields
 from silicast.workload.checkpoint import checkpoint_precision
 from silicast.workload.counting import parameters
 from silicast.workload.families.family import Family, common_family, families, find_family
-from silicast.workload.families.fields import Fields
 from silicast.workload.families.reader import read_model
 from silicast.workload.ignored_config_fields import ignored_config_fields
 from silicast.workload.model import LIMITS, ModelConfig

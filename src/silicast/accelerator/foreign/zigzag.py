@@ -25,8 +25,8 @@ from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, 
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.layers import Layer, distinct, in_a_row
 from silicast.accelerator.timeloop._fields import above, number, rows, table, word
-from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.yaml_file import read_yaml
 
 ARRAY = "operational_array"
 OPERANDS = {"I1": INPUTS, "I2": WEIGHTS, "O": OUTPUTS}
@@ -67,7 +67,7 @@ class ZigZag(ForeignReader):
 
     def hardware(self, path: Path) -> Hardware:
         """See :meth:`ForeignReader.hardware`."""
-        return _Build(table(read_plain_yaml(path), "", str(path)), str(path)).hardware()
+        return _Build(table(read_yaml(path), "", str(path)), str(path)).hardware()
 
     def workload(self, path: Path) -> Workload:
         """Layers that multiply; poolings and sums are counted among those that are left."""
@@ -75,7 +75,7 @@ class ZigZag(ForeignReader):
         layers: list[Layer] = []
         left: dict[str, int] = {}
         other: dict[str, None] = {}
-        for place, entry in enumerate(rows(read_plain_yaml(path), "", file)):
+        for place, entry in enumerate(rows(read_yaml(path), "", file)):
             where = f"[{place}]"
             layer = table(entry, where, file)
             kind = word(layer.get("operator_type"), f"{where}.operator_type", file)
@@ -98,7 +98,7 @@ class ZigZag(ForeignReader):
 def _content(path: Path) -> Any:
     if path.suffix.casefold() not in {".yaml", ".yml"} or not path.is_file():
         return None
-    return read_plain_yaml(path)
+    return read_yaml(path)
 
 
 @final

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from silicast.accelerator.timeloop._fields import number, rows, table, word
-from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
 from silicast.core.errors import SilicastError
+from silicast.formats.yaml_file import read_yaml
 
 _COMPONENT = re.compile(r"(\w+)(?:\[\d+\.\.\d+\])?$")
 
@@ -48,7 +48,7 @@ def read_areas(path: Path) -> dict[str, float]:
 def _tables(path: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """(component, entry, field) of each table."""
     file = str(path)
-    content = table(read_plain_yaml(path), kind, file)
+    content = table(read_yaml(path), kind, file)
     if kind not in content:
         raise SilicastError(f"has no {kind}", field=kind, file=file)
     for place, item in enumerate(rows(table(content[kind], kind, file).get("tables"), kind, file)):

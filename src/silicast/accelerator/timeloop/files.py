@@ -19,11 +19,11 @@ from silicast.accelerator.timeloop._fields import table
 from silicast.accelerator.timeloop.components import Component, built, read_tree
 from silicast.accelerator.timeloop.energy_tables import read_areas, read_energies
 from silicast.accelerator.timeloop.nests import MappingReader
-from silicast.accelerator.timeloop.plain_yaml import read_plain_yaml
 from silicast.accelerator.timeloop.problem import read_problem
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.yaml_file import read_yaml
 
 _READ = frozenset({"architecture", "problem", "sparse_optimizations", *SECTIONS})
 _OF_OTHERS = frozenset({
@@ -62,7 +62,7 @@ def read_description(path: Path, ert: Path | None = None, art: Path | None = Non
         SilicastError: a file cannot be read, or says what has no meaning here.
     """
     file = str(path)
-    content = table(read_plain_yaml(path), "", file)
+    content = table(read_yaml(path), "", file)
     for key in ("architecture", "problem"):
         if key not in content:
             raise SilicastError(f"has no {key}", field=key, file=file,
@@ -97,4 +97,4 @@ def read_mapping(path: Path, description: Description) -> LoopNest:
     """
     return MappingReader(
         description.einsum, description.architecture, description.components, str(path)
-    ).read(read_plain_yaml(path))
+    ).read(read_yaml(path))

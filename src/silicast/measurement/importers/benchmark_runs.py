@@ -6,6 +6,7 @@ import math
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.field_map import Field, FieldMap, Result, number
 from silicast.measurement.importers.importer import (
     Importer,
@@ -14,7 +15,6 @@ from silicast.measurement.importers.importer import (
     from_catalog,
     session_of,
 )
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import find_any_model

@@ -18,7 +18,7 @@ from typing import Any, Literal, final
 
 import msgspec
 
-from silicast.measurement.importers.source import Source
+from silicast.formats.source import Source
 
 Field = Literal[
     "model", "engine", "version", "name", "tp", "pp", "ep", "attention_dp", "requests", "sent",

@@ -13,8 +13,8 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading, importer_of
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import read_measurements
 from silicast.measurement.store import MeasurementFile, missing_rows
 

@@ -16,8 +16,8 @@ import msgspec
 from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
+from silicast.formats.source import CUT_OFF, Source
 from silicast.hardware.catalog import find_device
-from silicast.measurement.importers.source import CUT_OFF, Source
 from silicast.measurement.records import Protocol, Record, Session, UnreadRow
 from silicast.scenario.schema import RawScenario
 from silicast.scenario.strict import near

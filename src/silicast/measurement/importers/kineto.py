@@ -12,13 +12,13 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.dtypes import BITS
+from silicast.formats.source import Source
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
 from silicast.measurement.importers.recorded_calls import RecordedCall
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Columns, Protocol
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import (
     CollectiveRow,
     Columns,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import final
 
 from silicast.core.errors import unknown_name
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type(\s+redop)?(\s+root)?\s+time\s+algbw\s+busbw")

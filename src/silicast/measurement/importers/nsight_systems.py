@@ -12,13 +12,13 @@ from contextlib import closing
 from typing import Any, final
 from urllib.parse import quote
 
+from silicast.formats.source import Source
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import call_in, with_format
 from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 
 KERNELS, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"

@@ -16,6 +16,7 @@ from typing import final
 
 import msgspec
 
+from silicast.formats.source import CUT_OFF, Source
 from silicast.measurement.importers.importer import (
     Importer,
     Options,
@@ -26,7 +27,6 @@ from silicast.measurement.importers.importer import (
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
-from silicast.measurement.importers.source import CUT_OFF, Source
 from silicast.measurement.records import Protocol
 from silicast.scenario.kernel_ops import CACHES
 

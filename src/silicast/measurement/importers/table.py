@@ -8,9 +8,9 @@ from typing import Any, final
 
 import msgspec
 
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import Protocol
 from silicast.measurement.tables import TableRow, read_table
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.measurement.training_configs.config_file import Fields, not_used
+from silicast.formats.fields import Fields
 from silicast.measurement.training_configs.decoder_config import Decoder, config_of
 from silicast.measurement.training_configs.device_name import device_named
 from silicast.measurement.training_configs.reader import Tree, parallel_of, register
@@ -36,15 +36,15 @@ class Calculon(ThreeFiles):
     def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
         """See :class:`ThreeFiles`."""
         made, said = _model(model)
-        tp, pp = run.whole("tensor_par"), run.whole("pipeline_par")
-        dp = run.whole("data_par")
-        gpus = run.whole("num_procs", default=tp * pp * dp)
+        tp, pp = run.count("tensor_par"), run.count("pipeline_par")
+        dp = run.count("data_par")
+        gpus = run.count("num_procs", default=tp * pp * dp)
         if gpus != tp * pp * dp:
             raise run.error(f"{gpus} is not {tp} x {pp} x {dp}", "num_procs")
         if not run.flag("training", default=True):
             raise run.error("false: an execution of inference", "training", "silicast infer")
         sharded = run.flag("optimizer_sharding")
-        chunks = run.whole("pipeline_interleaving", default=1)
+        chunks = run.count("pipeline_interleaving", default=1)
         kind = run.text("tensor_par_comm_type", default="ar")
         parallel = parallel_of(
             tp=tp, pp=pp, dp=dp, virtual_stages=chunks, zero=int(sharded),
@@ -57,9 +57,9 @@ class Calculon(ThreeFiles):
             "precision": {"recipe": run.choice("datatype", FORMATS, "float16")},
             "cluster": {"gpus": gpus},
             "workload": {
-                "seq_len": model.whole("seq_size"),
-                "global_batch": run.whole("batch_size"),
-                "micro_batch": run.whole("microbatch_size"),
+                "seq_len": model.count("seq_size"),
+                "global_batch": run.count("batch_size"),
+                "micro_batch": run.count("microbatch_size"),
                 "recompute": run.choice("activation_recompute", RECOMPUTE, "none"),
                 "overlap": {
                     "gradients": run.flag("data_par_overlap"),
@@ -71,39 +71,35 @@ class Calculon(ThreeFiles):
 
     def join(self, system: Fields, scenario: Tree) -> list[str]:
         """Links into the scenario; the device, where the file's name is one's."""
-        system.raw("matrix", "mem1")
+        system.get("matrix", "mem1")
         said = device_named(Path(system.file).stem, scenario)
         said.append(
             "matrix, vector, mem1: rates and efficiencies of Silicast's own device are used"
         )
-        networks = system.raw("networks")
-        rows = networks if isinstance(networks, list) else []
-        tables = [
-            Fields(row if isinstance(row, dict) else {}, system.file, f"networks.{n}")
-            for n, row in enumerate(rows)
-        ]
+        tables = system.tables("networks")
         if not tables:
             return said
         inner, outer = tables[0], tables[-1]
         if len(tables) > 2:
             said.append(f"networks: the first and the last of {len(tables)} are used")
-        scenario["cluster"]["gpus_per_node"] = inner.whole("size")
-        if outer is not inner and (rate := outer.number("bandwidth")):
+        scenario["cluster"]["gpus_per_node"] = inner.count("size")
+        if outer is not inner and (rate := outer.number("bandwidth", default=0.0)):
             scenario["cluster"]["inter_node"] = {
-                "bandwidth_gb_per_s": rate, "latency_us": outer.number("latency") * 1e6,
+                "bandwidth_gb_per_s": rate,
+                "latency_us": outer.number("latency", default=0.0) * 1e6,
             }  # fmt: skip
-        outer.used.add("size")
-        return [*said, *not_used(tables)]
+        outer.get("size")
+        return said
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
-    hidden, heads = fields.whole("hidden"), fields.whole("attn_heads")
-    width = fields.whole("attn_size", default=0, least=0)
+    hidden, heads = fields.count("hidden"), fields.count("attn_heads")
+    width = fields.count("attn_size", default=0, least=0)
     own = 0 if width * heads == hidden else width
     model = Decoder(
-        layers=fields.whole("num_blocks"), hidden=hidden, heads=heads, vocab=VOCABULARY,
-        intermediate=fields.whole("feedforward", default=4 * hidden), head_dim=own,
-        max_positions=fields.whole("seq_size"), gated=False, activation="gelu", norm="layernorm",
+        layers=fields.count("num_blocks"), hidden=hidden, heads=heads, vocab=VOCABULARY,
+        intermediate=fields.count("feedforward", default=4 * hidden), head_dim=own,
+        max_positions=fields.count("seq_size"), gated=False, activation="gelu", norm="layernorm",
         position="learned", tied=True, biases=True,
         name=fields.text("name", default=Path(fields.file).stem),
     )  # fmt: skip

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
-from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.formats.fields import Fields, not_used
+from silicast.formats.source import Source
 from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
 from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 from silicast.measurement.training_configs.shell_words import Script, options, unresolved
@@ -40,16 +41,16 @@ class Megatron(TrainingConfig):
     name: ClassVar[str] = "Megatron-LM"
     files: ClassVar[str] = "a shell script that starts pretrain_gpt.py, or a list of its arguments"
 
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+    def recognises(self, files: Sequence[Source]) -> bool:
         """Arguments that only Megatron-LM has."""
         return len(files) == 1 and files[0].table is None and len(
-            KNOWN & {word.replace("_", "-") for word in _names(files[0].text)}
+            KNOWN & {word.replace("_", "-") for word in _names(files[0].text())}
         ) >= 3  # fmt: skip
 
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
         """See :class:`TrainingConfig`."""
         file = files[0]
-        script = Script.of(file.text)
+        script = Script.of(file.text())
         found = options(script.command())
         stated = {name: value for name, value in found.items() if not unresolved(value)}
         said = [
@@ -60,17 +61,17 @@ class Megatron(TrainingConfig):
         if script.branched:
             names = ", ".join(script.branched[:12])
             said.append(f"set where a condition holds, taken as if it held: {names}")
-        fields = Fields(stated, str(file.path))
+        fields = Fields(stated, file=str(file.path), loose=True)
         model, layers, more = _model(fields)
         said += more
         ranks = _ranks(fields)
         parallel = _parallel(fields, ranks, layers, said)
-        micro = fields.whole("micro-batch-size", default=1)
+        micro = fields.count("micro-batch-size", default=1)
         scenario: Tree = {
             "model": model, "parallel": parallel, "engine": {"name": "megatron"},
             "precision": {"recipe": _recipe(fields)},
             "workload": {
-                "seq_len": fields.whole("seq-length"), "micro_batch": micro,
+                "seq_len": fields.count("seq-length"), "micro_batch": micro,
                 "global_batch": _global_batch(fields, micro, parallel, said),
                 "recompute": _recompute(fields, said),
                 "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
@@ -95,43 +96,43 @@ def _names(text: str) -> list[str]:
 
 def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     said: list[str] = []
-    layers, hidden = fields.whole("num-layers"), fields.whole("hidden-size")
-    heads, gated = fields.whole("num-attention-heads"), fields.flag("swiglu")
+    layers, hidden = fields.count("num-layers"), fields.count("hidden-size")
+    heads, gated = fields.count("num-attention-heads"), fields.flag("swiglu")
     usual = int(4 * hidden * 2 / 3 / STEP) * STEP if gated else 4 * hidden
     grouped = fields.flag("group-query-attention") or fields.has("num-query-groups")
-    tp = fields.whole("tensor-model-parallel-size", default=1)
+    tp = fields.count("tensor-model-parallel-size", default=1)
     squared = fields.flag("squared-relu")
     position = fields.choice("position-embedding-type", POSITIONS, "learned_absolute")
     position = "rope" if fields.flag("use-rotary-position-embeddings") else position
-    width = fields.whole("kv-channels", default=0, least=0)
-    experts = fields.whole("num-experts", default=0, least=0)
+    width = fields.count("kv-channels", default=0, least=0)
+    experts = fields.count("num-experts", default=0, least=0)
     latent = None
     if fields.flag("multi-latent-attention"):
         latent = Latent(
-            kv_lora_rank=fields.whole("kv-lora-rank", default=32),
-            q_lora_rank=fields.whole("q-lora-rank", default=0, least=0),
-            qk_nope_head_dim=fields.whole("qk-head-dim", default=128),
-            qk_rope_head_dim=fields.whole("qk-pos-emb-head-dim", default=64),
-            v_head_dim=fields.whole("v-head-dim", default=128),
+            kv_lora_rank=fields.count("kv-lora-rank", default=32),
+            q_lora_rank=fields.count("q-lora-rank", default=0, least=0),
+            qk_nope_head_dim=fields.count("qk-head-dim", default=128),
+            qk_rope_head_dim=fields.count("qk-pos-emb-head-dim", default=64),
+            v_head_dim=fields.count("v-head-dim", default=128),
         )
-    ffn = fields.whole("ffn-hidden-size", default=usual)
+    ffn = fields.count("ffn-hidden-size", default=usual)
     model = Decoder(
         layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
-        kv_heads=fields.whole("num-query-groups", default=1) if grouped else heads,
+        kv_heads=fields.count("num-query-groups", default=1) if grouped else heads,
         head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, said),
-        max_positions=fields.whole("max-position-embeddings", default=4096),
+        max_positions=fields.count("max-position-embeddings", default=4096),
         activation="silu" if gated else "relu2" if squared else "gelu",
         norm=fields.choice("normalization", NORMS, "LayerNorm"), position=position,
         tied=not fields.flag("untie-embeddings-and-output-weights"),
         biases=not fields.flag("disable-bias-linear"), qkv_bias=fields.flag("add-qkv-bias"),
         qk_norm=fields.flag("qk-layernorm"), experts=experts,
-        topk=fields.whole("moe-router-topk", default=2),
-        moe_intermediate=fields.whole("moe-ffn-hidden-size", default=ffn) if experts else 0,
-        shared_intermediate=fields.whole(
+        topk=fields.count("moe-router-topk", default=2),
+        moe_intermediate=fields.count("moe-ffn-hidden-size", default=ffn) if experts else 0,
+        shared_intermediate=fields.count(
             "moe-shared-expert-intermediate-size", default=0, least=0
         ),
         dense_first=_dense_layers(fields, layers, said), latent=latent,
-        mtp_layers=fields.whole("mtp-num-layers", default=0, least=0),
+        mtp_layers=fields.count("mtp-num-layers", default=0, least=0),
     )  # fmt: skip
     made, more = config_of(model)
     return made, layers, [*said, *more]
@@ -154,31 +155,31 @@ def _vocabulary(fields: Fields, tp: int, said: list[str]) -> int:
     """Padded, as Megatron-LM pads it."""
     tokenizer = fields.text("tokenizer-type")
     known = VOCABULARIES.get(tokenizer, 0)
-    stated = fields.whole("padded-vocab-size", default=0, least=0)
+    stated = fields.count("padded-vocab-size", default=0, least=0)
     if stated:
         return stated
-    size = fields.whole("vocab-size", default=known, least=0)
+    size = fields.count("vocab-size", default=known, least=0)
     if not size:
         size = VOCABULARIES["GPT2BPETokenizer"]
         said.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
-    step = fields.whole("make-vocab-size-divisible-by", default=128) * tp
+    step = fields.count("make-vocab-size-divisible-by", default=128) * tp
     return math.ceil(size / step) * step
 
 
 def _ranks(fields: Fields) -> tuple[int, int] | None:
     """Devices of a node and nodes, where torchrun's arguments hold both."""
     if fields.text("nproc-per-node").isdigit():
-        return fields.whole("nproc-per-node"), fields.whole("nnodes", default=1)
+        return fields.count("nproc-per-node"), fields.count("nnodes", default=1)
     if fields.has("world-size"):
-        return fields.whole("world-size"), 1
+        return fields.count("world-size"), 1
     return None
 
 
 def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: list[str]) -> Tree:
-    tp = fields.whole("tensor-model-parallel-size", default=1)
-    pp = fields.whole("pipeline-model-parallel-size", default=1)
-    cp = fields.whole("context-parallel-size", default=1)
-    ep = fields.whole("expert-model-parallel-size", default=1)
+    tp = fields.count("tensor-model-parallel-size", default=1)
+    pp = fields.count("pipeline-model-parallel-size", default=1)
+    cp = fields.count("context-parallel-size", default=1)
+    ep = fields.count("expert-model-parallel-size", default=1)
     dp = 1
     if ranks is None:
         said.append("devices: not stated (--nproc-per-node, --nnodes); state parallel.dp")
@@ -194,10 +195,10 @@ def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: 
         zero = fields.choice("data-parallel-sharding-strategy", SHARDING, "no_shard")
     if fields.flag("use-torch-fsdp2"):
         zero = 3
-    fields.raw("use-megatron-fsdp")
-    chunks = fields.whole("num-virtual-stages-per-pipeline-rank", default=1)
+    fields.get("use-megatron-fsdp")
+    chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
-        each = fields.whole("num-layers-per-virtual-pipeline-stage")
+        each = fields.count("num-layers-per-virtual-pipeline-stage")
         chunks, rest = divmod(layers, pp * each)
         if rest or not chunks:
             raise fields.error(
@@ -209,23 +210,23 @@ def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: 
         zero=zero, virtual_stages=chunks,
     )  # fmt: skip
     if fields.has("expert-tensor-parallel-size") or ep > 1:
-        parallel["etp"] = fields.whole("expert-tensor-parallel-size", default=tp)
+        parallel["etp"] = fields.count("expert-tensor-parallel-size", default=tp)
     return parallel
 
 
 def _recipe(fields: Fields) -> str:
     half = "bf16" if fields.flag("bf16") else "fp16" if fields.flag("fp16") else "fp32"
     if fields.has("fp4-format"):
-        fields.raw("fp4-format", "fp4-recipe")
+        fields.get("fp4-format", "fp4-recipe")
         return "nvfp4"
-    if fields.raw("fp8-format", "fp8") is None:
+    if fields.get("fp8-format", "fp8") is None:
         return half
     return str(fields.choice("fp8-recipe", FP8, "delayed"))
 
 
 def _global_batch(fields: Fields, micro: int, parallel: Mapping[str, Any], said: list[str]) -> int:
     if fields.has("global-batch-size"):
-        return fields.whole("global-batch-size")
+        return fields.count("global-batch-size")
     own = micro * int(parallel.get("dp", 1))
     said.append(f"global-batch-size: not stated; {own}, one micro-batch a data rank")
     return own
@@ -239,7 +240,7 @@ def _recompute(fields: Fields, said: list[str]) -> str:
         if fields.text("recompute-method", default="uniform") == "block":
             count = fields.text("recompute-num-layers", default="1")
             said.append(f"recompute-method block: every layer is taken, not {count} of a stage")
-        fields.raw("recompute-num-layers")
+        fields.get("recompute-num-layers")
         return "full"
     if kind != "selective":
         return "none"

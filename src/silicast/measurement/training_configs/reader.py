@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import MAX_TOML_BYTES
 from silicast.core.registry import Registry
-from silicast.measurement.training_configs.config_file import ConfigFile
+from silicast.formats.source import Source
 
 Tree = dict[str, Any]
 MOST_FILES = 16
@@ -31,11 +32,11 @@ class TrainingConfig(ABC):
     files: ClassVar[str]
 
     @abstractmethod
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+    def recognises(self, files: Sequence[Source]) -> bool:
         """Whether the files are of this tool, by their content."""
 
     @abstractmethod
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
         """The scenario, and remarks: what was assumed, and each field that could not be used.
 
         Raises:
@@ -85,7 +86,7 @@ def read_training_config(*paths: Path) -> tuple[Tree, list[str]]:
     return {"format": 1, "task": "training", **scenario}, said
 
 
-def _opened(paths: Sequence[Path]) -> list[ConfigFile]:
+def _opened(paths: Sequence[Path]) -> list[Source]:
     found = []
     for path in paths:
         if path.is_dir():
@@ -99,7 +100,7 @@ def _opened(paths: Sequence[Path]) -> list[ConfigFile]:
         raise SilicastError(
             f"holds {len(found)} files", kind="limit", file=str(paths[0]), hint="name the ones"
         )
-    return [ConfigFile.read(path) for path in found]
+    return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in found]
 
 
 def parallel_of(**degrees: int | bool) -> Tree:

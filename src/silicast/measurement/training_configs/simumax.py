@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.measurement.training_configs.config_file import Fields, not_used
+from silicast.formats.fields import Fields
 from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
 from silicast.measurement.training_configs.device_name import device_named
 from silicast.measurement.training_configs.reader import Tree, parallel_of, register
@@ -34,18 +34,18 @@ class SimuMax(ThreeFiles):
 
     def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
         """See :class:`ThreeFiles`."""
-        made, said = _model(model, run.whole("seq_len"))
+        made, said = _model(model, run.count("seq_len"))
         names = ("tp", "pp", "cp", "ep", "etp")
-        tp, pp, cp, ep, etp = (run.whole(f"{name}_size", default=1) for name in names)
-        world = run.whole("world_size")
+        tp, pp, cp, ep, etp = (run.count(f"{name}_size", default=1) for name in names)
+        world = run.count("world_size")
         dp, rest = divmod(world, tp * pp * cp)
         if rest or not dp:
             raise run.error(f"{world} ranks do not divide by {tp} x {pp} x {cp}", "world_size")
-        micro = run.whole("micro_batch_size")
+        micro = run.count("micro_batch_size")
         parallel = parallel_of(
             tp=tp, pp=pp, cp=cp, ep=ep, dp=dp, sp=run.flag("enable_sequence_parallel") and tp > 1,
-            virtual_stages=run.whole("interleaving_size", default=1),
-            zero=run.whole("zero_state", default=0, least=0),
+            virtual_stages=run.count("interleaving_size", default=1),
+            zero=run.count("zero_state", default=0, least=0),
         )  # fmt: skip
         if ep > 1 or etp > 1:
             parallel["etp"] = etp
@@ -56,71 +56,71 @@ class SimuMax(ThreeFiles):
             "model": made, "parallel": parallel, "engine": {"name": "megatron"},
             "precision": {"recipe": recipe}, "cluster": {"gpus": world},
             "workload": {
-                "seq_len": run.whole("seq_len"), "micro_batch": micro,
-                "global_batch": micro * run.whole("micro_batch_num") * dp,
+                "seq_len": run.count("seq_len"), "micro_batch": micro,
+                "global_batch": micro * run.count("micro_batch_num") * dp,
                 "recompute": _recompute(run, said),
             },
         }  # fmt: skip
-        if model.whole("expert_num", default=1, least=0) > 1:
+        if model.count("expert_num", default=1, least=0) > 1:
             scenario["workload"]["routing"] = "balanced"
         return scenario, said
 
     def join(self, system: Fields, scenario: Tree) -> list[str]:
         """Links into the scenario; the device, where the system's name is one's."""
         said = device_named(system.text("sys_name", default=Path(system.file).stem), scenario)
-        system.raw("accelerator")
+        system.get("accelerator")
         said.append("accelerator: rates and efficiencies of Silicast's own device are used")
         if system.has("num_per_node"):
-            scenario["cluster"]["gpus_per_node"] = system.whole("num_per_node")
+            scenario["cluster"]["gpus_per_node"] = system.count("num_per_node")
         networks = system.table("networks")
         between = networks.table("inter_node")
         link = between.table("bandwidth")
-        if rate := link.number("gbps"):
+        if rate := link.number("gbps", default=0.0):
             scenario["cluster"]["inter_node"] = {
-                "bandwidth_gb_per_s": rate, "latency_us": link.number("latency_us"),
+                "bandwidth_gb_per_s": rate, "latency_us": link.number("latency_us", default=0.0),
             }  # fmt: skip
-        return [*said, *not_used([networks, between, link])]
+        return said
 
 
 def _model(fields: Fields, seq_len: int) -> tuple[dict[str, Any], list[str]]:
-    heads = fields.whole("head_num")
-    experts = fields.whole("expert_num", default=1, least=0)
+    heads = fields.count("head_num")
+    experts = fields.count("expert_num", default=1, least=0)
     latent = None
     if fields.text("attention_type", default="mha") == "mla":
         latent = Latent(
-            kv_lora_rank=fields.whole("kv_lora_rank"),
-            q_lora_rank=fields.whole("q_lora_rank", default=0, least=0),
-            qk_nope_head_dim=fields.whole("qk_head_dim", default=128),
-            qk_rope_head_dim=fields.whole("qk_pos_emb_head_dim", default=64),
-            v_head_dim=fields.whole("v_head_dim", default=128),
+            kv_lora_rank=fields.count("kv_lora_rank"),
+            q_lora_rank=fields.count("q_lora_rank", default=0, least=0),
+            qk_nope_head_dim=fields.count("qk_head_dim", default=128),
+            qk_rope_head_dim=fields.count("qk_pos_emb_head_dim", default=64),
+            v_head_dim=fields.count("v_head_dim", default=128),
         )
-    width = fields.whole("intermediate_size", default=4 * fields.whole("hidden_size"))
+    width = fields.count("intermediate_size", default=4 * fields.count("hidden_size"))
     model = Decoder(
-        layers=fields.whole("layer_num"), hidden=fields.whole("hidden_size"), heads=heads,
-        kv_heads=fields.whole("kv_head_num", default=heads), intermediate=width,
-        head_dim=0 if latent else fields.whole("head_size", default=0, least=0),
-        vocab=fields.whole("padded_vocab_size", "vocab_size", "orig_vocab_size"),
+        layers=fields.count("layer_num"), hidden=fields.count("hidden_size"), heads=heads,
+        kv_heads=fields.count("kv_head_num", default=heads), intermediate=width,
+        head_dim=0 if latent else fields.count("head_size", default=0, least=0),
+        vocab=fields.count("padded_vocab_size", "vocab_size", "orig_vocab_size"),
         max_positions=seq_len, gated=fields.flag("use_swiglu", default=True),
         activation="silu" if fields.flag("use_swiglu", default=True) else "gelu",
-        experts=experts if experts > 1 else 0, topk=fields.whole("topk", default=1),
-        moe_intermediate=fields.whole("moe_ffn_hidden_size", default=0, least=0),
-        shared_intermediate=fields.whole(
+        experts=experts if experts > 1 else 0, topk=fields.count("topk", default=1),
+        moe_intermediate=fields.count("moe_ffn_hidden_size", default=0, least=0),
+        shared_intermediate=fields.count(
             "moe_shared_expert_intermediate_size", default=0, least=0
         ),
-        dense_first=fields.whole("dense_layers", default=0, least=0), latent=latent,
+        dense_first=fields.count("dense_layers", default=0, least=0), latent=latent,
         name=fields.text("model_name", default=Path(fields.file).stem),
     )  # fmt: skip
-    fields.raw("model_type", "vocab_size", "orig_vocab_size")
+    fields.get("model_type", "vocab_size", "orig_vocab_size")
     return config_of(model)
 
 
 def _recompute(plan: Fields, said: list[str]) -> str:
     enabled = plan.flag("enable_recompute", default=True)
     kind = plan.text("recompute_granularity", default="")
-    layers = plan.whole("recompute_layer_num", default=0, least=0)
+    layers = plan.count("recompute_layer_num", default=0, least=0)
     if not enabled or not kind or kind == "none":
         for name in MODULES:
-            plan.raw(name)
+            plan.get(name)
         return "none"
     if layers:
         said.append(f"recompute_layer_num: every layer is computed again, not {layers} of a stage")

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.formats.fields import Fields, not_used
+from silicast.formats.source import Source
 from silicast.measurement.training_configs.reader import TrainingConfig, Tree
 
 
@@ -29,12 +30,12 @@ class ThreeFiles(TrainingConfig):
         """Adds device and links to a scenario; returns remarks."""
 
     @final
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+    def recognises(self, files: Sequence[Source]) -> bool:
         """A run among them, or a model."""
         return any(self._found(files, part) is not None for part in list(self.parts)[:2])
 
     @final
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
         """See :class:`TrainingConfig`."""
         run, model = (self._needed(files, part) for part in list(self.parts)[:2])
         scenario, said = self.scenario(run, model)
@@ -44,14 +45,16 @@ class ThreeFiles(TrainingConfig):
         said += self.join(system, scenario)
         return scenario, [*said, *not_used([model, run, system])]
 
-    def _found(self, files: Sequence[ConfigFile], part: str) -> Fields | None:
+    def _found(self, files: Sequence[Source], part: str) -> Fields | None:
         """The first file that holds all fields of a part."""
         names = self.parts[part]
         held = (each for each in files if each.table and all(n in each.table for n in names))
         file = next(held, None)
-        return Fields(file.table or {}, str(file.path)) if file is not None else None
+        if file is None:
+            return None
+        return Fields(file.table or {}, file=str(file.path), loose=True)
 
-    def _needed(self, files: Sequence[ConfigFile], part: str) -> Fields:
+    def _needed(self, files: Sequence[Source], part: str) -> Fields:
         found = self._found(files, part)
         if found is None:
             raise SilicastError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-from silicast.measurement.training_configs.config_file import ConfigFile, Fields, not_used
+from silicast.formats.fields import Fields, not_used
+from silicast.formats.source import Source
 from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
 MODELS: Mapping[tuple[str, str], str] = {
@@ -36,11 +37,11 @@ class Torchtitan(TrainingConfig):
     name: ClassVar[str] = "torchtitan"
     files: ClassVar[str] = "the job's TOML"
 
-    def recognises(self, files: Sequence[ConfigFile]) -> bool:
+    def recognises(self, files: Sequence[Source]) -> bool:
         """A TOML with a model's flavour and a table of training."""
         return _job(files) is not None
 
-    def read(self, files: Sequence[ConfigFile]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
         """See :class:`TrainingConfig`."""
         job = _job(files)
         assert job is not None
@@ -55,15 +56,15 @@ class Torchtitan(TrainingConfig):
             f"model.flavor: {key[1]} is taken as {MODELS[key]}"
         ]  # fmt: skip
         parallel, ranks, more = _parallel(degrees)
-        local = training.whole("local_batch_size", "batch_size")
+        local = training.count("local_batch_size", "batch_size")
         pp, dp = parallel.get("pp", 1), parallel.get("dp", 1)
-        whole = training.whole("global_batch_size", default=0, least=-1)
+        whole = training.count("global_batch_size", default=0, least=-1)
         if whole < 1:
             whole = local * dp
             said.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
-        slices = degrees.whole("pipeline_parallel_microbatch_size", default=1)
+        slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
         workload: Tree = {
-            "seq_len": training.whole("seq_len"), "global_batch": whole,
+            "seq_len": training.count("seq_len"), "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
             "recompute": recompute.choice("mode", RECOMPUTE, "selective"),
             "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
@@ -84,32 +85,28 @@ class Torchtitan(TrainingConfig):
             scenario["cluster"] = {"gpus": ranks}
         if compiled.flag("enable") or training.flag("compile"):
             said.append("compile: kernels that a compiler fuses are not told apart in training")
-        tables = [
-            model, training, degrees, recompute, optimizer, compiled,
-            *(job.table(name) for name in list(job.values) if name not in job.used),
-        ]  # fmt: skip
-        return scenario, [*said, *more, *not_used([job, *tables])]
+        return scenario, [*said, *more, *not_used([job])]
 
 
-def _job(files: Sequence[ConfigFile]) -> Fields | None:
+def _job(files: Sequence[Source]) -> Fields | None:
     for file in files:
         table = file.table if file.path.suffix.casefold() == ".toml" else None
         model = table.get("model") if table else None
         if table and isinstance(model, dict) and "flavor" in model and "training" in table:
-            return Fields(table, str(file.path))
+            return Fields(table, file=str(file.path), loose=True)
     return None
 
 
 def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
     """Degrees; ranks in all, 0 = not stated; remarks."""
     said: list[str] = []
-    tp = degrees.whole("tensor_parallel_degree", default=1)
-    pp = degrees.whole("pipeline_parallel_degree", default=1)
-    cp = degrees.whole("context_parallel_degree", default=1)
-    ep = degrees.whole("expert_parallel_degree", default=1)
-    etp = degrees.whole("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
-    copies = degrees.whole("data_parallel_replicate_degree", default=1)
-    shard = degrees.whole("data_parallel_shard_degree", default=-1, least=-1)
+    tp = degrees.count("tensor_parallel_degree", default=1)
+    pp = degrees.count("pipeline_parallel_degree", default=1)
+    cp = degrees.count("context_parallel_degree", default=1)
+    ep = degrees.count("expert_parallel_degree", default=1)
+    etp = degrees.count("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
+    copies = degrees.count("data_parallel_replicate_degree", default=1)
+    shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
     kept = degrees.text("fsdp_reshard_after_forward", default="default")
     zero = 3 if kept == "always" or (kept == "default" and pp == 1) else 2
     dp = copies * max(shard, 1)
@@ -142,7 +139,7 @@ def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
 
 def _recipe(model: Fields, training: Fields) -> str:
     """The format of products."""
-    converters = model.raw("converters")
+    converters = model.get("converters")
     listed = [str(each) for each in converters] if isinstance(converters, list) else []
     for name in listed:
         if "float8" in name:

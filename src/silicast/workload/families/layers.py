@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from silicast.core.errors import SilicastError, unmodelled
+from silicast.formats.fields import Fields
 from silicast.workload.families.family import DenseLayers, Mixers, Value, Windows
-from silicast.workload.families.fields import Fields
 from silicast.workload.model import LayerSizes
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _block_configs(read: Reader) -> dict[str, Any]:
     if blocks is None or not all(isinstance(block, dict) for block in blocks):
         raise SilicastError("expected one object a layer", field=name)
     for layer, block in enumerate(blocks):
-        fields = Fields(block, f"{name}.{layer}.")
+        fields = Fields(block, f"{name}.{layer}")
         attention, feed = fields.table("attention"), fields.table("ffn")
         for part in (attention, feed):
             part.refuse("replace_with_linear", "one product instead of attention or MLP")
@@ -103,7 +103,7 @@ def _block_configs(read: Reader) -> dict[str, Any]:
         group = 1 if none else attention.integer("n_heads_in_group", default=1)
         mixing.append("" if none else "heads")
         feeds.append("" if feed.flag("no_op", default=False) else "mlp")
-        width = ffn_width(feed.number("ffn_mult", default=1.0), hidden)
+        width = ffn_width(feed.number("ffn_mult", default=1.0, most=1 << 40), hidden)
         sizes.append(LayerSizes(kv_heads=0 if none else heads // group, intermediate=width))
     return {
         "mixers": tuple(mixing),

@@ -7,12 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
 from silicast.workload.families import layers
 from silicast.workload.families.family import PARTS, TYPES, Family, Rule, Value
-from silicast.workload.families.fields import ACTIVATIONS, Fields
 from silicast.workload.model import LayerSizes, ModelConfig, check_size, divided
 from silicast.workload.precision import Precision
 
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu", "gelu_python": "gelu", "relu": "relu", "relu2": "relu2",
+}  # fmt: skip
+"""Names of activation functions in configurations -> ours."""
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
     "*": operator.mul, "+": operator.add, "//": operator.floordiv, "/": divided,
 }  # fmt: skip
@@ -91,13 +96,13 @@ class Reader:
             return fields.integer(key or rule.keys[0])
         if kind == "bool":
             return fields.flag(key, default=False)
-        return (fields.activation if kind == "activation" else fields.text)(key, default="")
+        return _activation(fields, key) if kind == "activation" else fields.text(key)
 
     def _fixed(self, value: bool | int | str, kind: str) -> Any:
         if not isinstance(value, str) or kind == "text":
             return value
         if kind == "activation":
-            return ACTIVATIONS[value]
+            return _ACTIVATIONS[value]
         number = self._formula(value)
         return bool(number) if kind == "bool" else number
 
@@ -179,3 +184,16 @@ class Reader:
         if precision.experts:
             formats.pop("experts", None)
         return Precision.of(**formats, default=precision)
+
+
+def _activation(fields: Fields, name: str) -> str:
+    """An activation function by one of its names.
+
+    Raises:
+        SilicastError: kind "not_yet": it is not known.
+    """
+    value = fields.text(name)
+    if value not in _ACTIVATIONS:
+        message = f"the activation {value[:40]!r} is not known"
+        raise fields.error(message, name, f"one of {', '.join(_ACTIVATIONS)}", "not_yet")
+    return _ACTIVATIONS[value]

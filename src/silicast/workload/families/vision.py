@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from silicast.workload.families.fields import Fields
+from silicast.formats.fields import Fields
 
 
 def encoder_parameters(kind: str, fields: Fields) -> int:

@@ -180,7 +180,7 @@ def test_maestro(tmp_path: Path) -> None:
         ("a.yaml", ZIGZAG.replace("[I2]\n", "[I3]\n"), "no operand 'I3'"),
         ("a.yaml", ZIGZAG.replace("sizes: [4, 2]", "sizes: [4]"), "2 dimensions and 1 sizes"),
         ("a.yaml", ZIGZAG.replace("name: small", "name: {{ x }}"), "is a template"),
-        ("a.yaml", ZIGZAG.replace("name: small", "name: &x small"), "uses '&'"),
+        ("a.yaml", ZIGZAG.replace("name: small", "name: *x"), "repeats 'x'"),
         ("a.m", MAESTRO.replace("16\n", "0\n", 1), "num_pes"),
         ("a.m", "num_pes 3", "expected num_pes: 256"),
         ("a.txt", "", "no file of a tool that we know"),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, importer_of, importers
-from silicast.measurement.importers.source import Source
 from silicast.scenario.set_fields import with_fields
 from tests.unit.measurement.importers import samples as s
 

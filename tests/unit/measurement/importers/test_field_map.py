@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers import kernel_names
 from silicast.measurement.importers.field_map import FieldMap, Result
 from silicast.measurement.importers.importer import Options, from_catalog, importer_of, importers
-from silicast.measurement.importers.source import Source
 from silicast.measurement.records import RunRow
 from tests.unit.measurement.importers import samples as s
 

@@ -9,8 +9,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: pip install silicast[torch]")
 
+from silicast.formats.source import Source  # noqa: E402
 from silicast.measurement.importers.importer import Options, Reading, importer_of  # noqa: E402
-from silicast.measurement.importers.source import Source  # noqa: E402
 from silicast.measurement.records import KernelRow  # noqa: E402
 from silicast.scenario.kernel_case import kernel_case  # noqa: E402
 

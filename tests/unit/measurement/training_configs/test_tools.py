@@ -123,7 +123,7 @@ def test_a_job_in_toml(tmp_path: Path) -> None:
     assert found["precision"] == {"recipe": "fp8"}
     assert found["workload"]["global_batch"] == 16
     assert found["workload"]["recompute"] == "full"
-    assert "not used: optimizer.lr = 0.0003, job.description = a run" in remarks
+    assert "not used: job.description = a run, optimizer.lr = 0.0003" in remarks
     understood(found)
 
 

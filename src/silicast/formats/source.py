@@ -1,10 +1,14 @@
-"""A file of unknown make: what it starts with, and its content within limits."""
+"""A file of another tool: what it starts with, and its content within limits.
+
+What is no regular file is refused before it is opened, whatever is asked of it.
+"""
 
 from __future__ import annotations
 
 import functools
 import gzip
 import json
+import tomllib
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +18,9 @@ from typing import Any, TypeVar, final
 import msgspec
 
 from silicast.core.errors import ErrorKind, SilicastError
+from silicast.core.files import read_errors, regular_status, size_text
+from silicast.core.plain_data import check_tree
+from silicast.formats.yaml_file import parse_yaml
 
 T = TypeVar("T")
 
@@ -29,14 +36,15 @@ _BOM = b"\xef\xbb\xbf"
 @final
 @dataclass(frozen=True)
 class Source:
-    """A file that may hold measurements; nothing of it is read before it is asked for.
+    """A file of another tool; nothing of it is read before it is asked for.
 
-    >>> Source(Path("/dev/null")).is_database
-    False
+    Attributes:
+        max_bytes: of its content, unpacked; what: it is supposed to be, for errors.
     """
 
     path: Path
     max_bytes: int = MAX_BYTES
+    what: str = "a file of measurements"
 
     def error(
         self, message: str, field: str = "file", hint: str = "", kind: ErrorKind = "invalid_input"
@@ -49,13 +57,11 @@ class Source:
         """The first bytes, unpacked; none of a damaged archive.
 
         Raises:
-            SilicastError: kind "io": it cannot be read.
+            SilicastError: kind "io": it is no regular file, or cannot be read.
         """
-        try:
-            with self.path.open("rb") as file:
-                raw = file.read(HEAD_BYTES)
-        except OSError as error:
-            raise self._unreadable(error) from None
+        regular_status(self.path)
+        with read_errors(self.path), self.path.open("rb") as file:
+            raw = file.read(HEAD_BYTES)
         if not raw.startswith(_GZIP):
             return raw
         try:
@@ -68,10 +74,11 @@ class Source:
         """The lines of :attr:`head` without a byte-order mark; bytes that are no text replaced."""
         return tuple(self.head.decode("utf-8-sig", errors="replace").splitlines())
 
-    @property
+    @functools.cached_property
     def is_packed(self) -> bool:
         """Whether it is gzip."""
-        with self.path.open("rb") as file:
+        regular_status(self.path)
+        with read_errors(self.path), self.path.open("rb") as file:
             return file.read(2) == _GZIP
 
     @property
@@ -100,16 +107,17 @@ class Source:
             SilicastError: it cannot be read, is cut off, or is larger than the limit (kind
                 "limit").
         """
-        try:
-            with gzip.open(self.path) if self.is_packed else self.path.open("rb") as file:
-                content = file.read(self.max_bytes + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.error(f"is a damaged gzip file: {error}", hint=CUT_OFF) from None
-        except OSError as error:
-            raise self._unreadable(error) from None
+        status = regular_status(self.path)
+        if not self.is_packed and status.st_size > self.max_bytes:
+            raise self._too_large("")
+        with read_errors(self.path):
+            try:
+                with gzip.open(self.path) if self.is_packed else self.path.open("rb") as file:
+                    content = file.read(self.max_bytes + 1)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise self.error(f"is a damaged gzip file: {error}", hint=CUT_OFF) from None
         if len(content) > self.max_bytes:
-            size = f"{self.max_bytes / 2**30:.3g} GiB unpacked"
-            raise self.error(f"is larger than {size}", hint="record fewer steps", kind="limit")
+            raise self._too_large(" unpacked" if self.is_packed else "")
         return content
 
     def text(self) -> str:
@@ -124,6 +132,30 @@ class Source:
         except UnicodeDecodeError as error:
             byte = f"byte {error.start} is {content[error.start]:#04x}"
             raise self.error(f"is no text in UTF-8: {byte}") from None
+
+    @functools.cached_property
+    def table(self) -> dict[str, Any] | None:
+        """The table of a TOML, YAML or JSON file, told apart by its ending; None of another text.
+
+        Raises:
+            SilicastError: as :meth:`text`; it is nested too deeply, or holds too much; or it is
+                YAML and wrong.
+        """
+        suffix, text = self.path.suffix.casefold(), self.text()
+        if suffix in (".yaml", ".yml"):
+            found = parse_yaml(text, str(self.path))
+            return found if isinstance(found, dict) else None
+        try:
+            found = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        try:
+            check_tree(found)
+        except SilicastError as error:
+            raise error.located(file=str(self.path)) from None
+        return found
 
     def decoded(self, kind: type[T]) -> T:
         """All of it as JSON of a kind.
@@ -169,6 +201,9 @@ class Source:
                 return found
         return self._decoded(text, dict[str, Any], line)
 
-    def _unreadable(self, error: OSError) -> SilicastError:
-        message = f"cannot read: {error.strerror or error}"
-        return SilicastError(message, kind="io", file=str(self.path))
+    def _too_large(self, packed: str) -> SilicastError:
+        most = size_text(self.max_bytes)
+        return self.error(
+            f"is larger than {most}{packed}: not {self.what}", hint="record fewer steps",
+            kind="limit",
+        )  # fmt: skip
