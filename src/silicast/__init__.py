@@ -9,9 +9,11 @@ __version__ = "0.1.0"
 _API = ("Predicted", "StaticBatchTimes", "infer", "predict")
 _MANY = ("Row", "Table", "compare", "explain", "serve", "sweep", "train")
 _TUNING = ("diagnose", "tune")
+_DESIGN = ("design_environment",)
 
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
+    from silicast.app.api_design import design_environment
     from silicast.app.api_many import Row, Table, compare, explain, serve, sweep, train
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
@@ -24,6 +26,7 @@ __all__ = [
     "Table",
     "__version__",
     "compare",
+    "design_environment",
     "diagnose",
     "explain",
     "infer",
@@ -53,8 +56,12 @@ def __getattr__(name: str) -> Any:
         from silicast.app import api_tuning
 
         return getattr(api_tuning, name)
+    if name in _DESIGN:
+        from silicast.app import api_design
+
+        return getattr(api_design, name)
     raise AttributeError(f"module 'silicast' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING]
+    return [*globals(), "SilicastError", *_API, *_MANY, *_TUNING, *_DESIGN]

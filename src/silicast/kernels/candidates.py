@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from silicast.kernels.configuration import Configuration
 
 SWEEP = "sweep"
-TUNER = "tuner"
 TENSILE = "tensile"
 
 LARGE_TILE = 128.0

@@ -53,7 +53,6 @@ PATIENCE = 40.0
 
 CPU = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.2, launch="", cache="warm")
 CUDA_GRAPH = Protocol("cuda_graph", warm_up=3, repeats=15, seconds=0.1, launch="graph")
-CUDA_STREAM = Protocol("cuda_event", warm_up=3, repeats=25, seconds=0.1, launch="stream")
 
 
 def usual_protocol(machine: MeasuredMachine) -> Protocol:

@@ -20,8 +20,6 @@ from silicast.workload.op import Op, Variant
 from silicast.workload.outputs import result_bytes
 from silicast.workload.recomputation import Recompute, run_again
 
-LOSS = "cross_entropy"
-
 
 @final
 @dataclass(frozen=True, slots=True)

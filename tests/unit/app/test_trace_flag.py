@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from silicast.app.cli import main
-from silicast.report.trace import check_trace
+from tests.unit.report.trace_format import check_trace
 
 SCENARIO = """
 task = "inference"

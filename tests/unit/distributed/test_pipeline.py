@@ -9,7 +9,8 @@ from silicast.distributed.pipeline import Durations, pipeline_times
 from silicast.distributed.pipeline_trace import pipeline_trace
 from silicast.distributed.schedules.order import BACKWARD, FORWARD, Order, Placement
 from silicast.distributed.schedules.schedule import schedule
-from silicast.report.trace import check_trace, trace_document
+from silicast.report.trace import trace_document
+from tests.unit.report.trace_format import check_trace
 
 
 def test_one_rank_takes_the_plain_sum_bit_for_bit() -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from silicast.composition.trace_events import Arrow, Sample, Slice, Span, Trace, Track, in_layers
 from silicast.core.errors import SilicastError
-from silicast.report.trace import check_trace, trace_document
+from silicast.report.trace import trace_document
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
+from tests.unit.report.trace_format import check_trace
 
 TRACK = Track("device", "stream 0")
 SCENARIOS: dict[str, dict[str, Any]] = {

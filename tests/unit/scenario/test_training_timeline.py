@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from silicast.composition.trace_events import Trace
-from silicast.report.trace import check_trace, trace_document
+from silicast.report.trace import trace_document
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
 from silicast.scenario.training_runs import run_of
+from tests.unit.report.trace_format import check_trace
 
 
 def traced(global_batch: int = 16, **parallel: Any) -> tuple[Trace, int]:
