@@ -2,7 +2,7 @@
 
     python -m benchmarks.plausibility
 
-Writes ``docs/explanation/plausibility.md`` and ``benchmarks/results/plausibility.json``. Rows are
+Writes ``docs/accuracy/plausibility.md`` and ``benchmarks/results/plausibility.json``. Rows are
 evenly spaced ones of each table as its suite sorts it: nobody chose them by how well they come out.
 """
 
@@ -30,7 +30,7 @@ from silicast.validation.scorecard.suites import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "explanation" / "plausibility.md"
+PAGE = ROOT / "docs" / "accuracy" / "plausibility.md"
 RESULT = ROOT / "benchmarks" / "results" / "plausibility.json"
 
 
