@@ -29,7 +29,7 @@ SPARSE = (
 """Eleven of Sparseloop, and one that states a density and leaves nothing out."""
 
 LAST_DIGITS = 1.1e-5
-"""Off at most: docs/explanation/accelerator-sparsity.md says of which numbers, and why."""
+"""Off at most: docs/explanation/accelerator-accounting.md says of which numbers, and why."""
 
 
 @pytest.mark.data

@@ -2,7 +2,7 @@
 
 A density is a distribution of how many values of a tile are not zero. From it follow how likely a
 tile has none, how many it holds at most, and what the busiest of several tiles holds. Formulas and
-sources: docs/explanation/accelerator-sparsity.md.
+sources: docs/explanation/accelerator-accounting.md.
 """
 
 from __future__ import annotations

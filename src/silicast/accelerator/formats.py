@@ -3,7 +3,7 @@
 The loops of a tile make a tree, a rank for every loop: a fiber of a rank holds the coordinates of
 one loop, and a fiber of the next rank under each of them. A format says what a fiber stores, and
 whether coordinates under which all is zero take room below (Wu et al., Sparseloop, MICRO 2022).
-docs/explanation/accelerator-sparsity.md has the formulas.
+docs/explanation/accelerator-accounting.md has the formulas.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A plan cuts what lies between into tiles. For each tile the first einsum makes i
 next tile needs again may be *resident*: loaded into the meeting memory whole, and kept there in
 both phases. All others come anew for each tile, and nothing further in is kept from tile to tile.
 So a phase is an einsum of the tile's sizes with a mapping of its own, counted by
-:mod:`.accounting`, as often as there are tiles (docs/explanation/accelerator-fusion.md).
+:mod:`.accounting`, as often as there are tiles (docs/explanation/accelerator-mapper.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ mapped alone, with what lies between at home on the chip. The plan whose bound i
 tiles mapped, with all of the meeting memory's room, which makes a higher bound; if that is still
 the least, its phases are mapped as they are. So until no bound is below the best that is found.
 Plans that do work twice have low bounds; they are looked at in the order of a guess
-(docs/explanation/accelerator-fusion.md).
+(docs/explanation/accelerator-mapper.md).
 """
 
 from __future__ import annotations

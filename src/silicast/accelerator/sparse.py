@@ -3,7 +3,7 @@
 The dense counts of :mod:`.accounting` are taken times the chance that an access is needed. A tile
 that goes from one memory to the next is needed if, of every tensor that its transfer depends on,
 the values that meet it while it stays are not all zero; tiles of a tensor lie independently of
-those of the others. Formulas: docs/explanation/accelerator-sparsity.md.
+those of the others. Formulas: docs/explanation/accelerator-accounting.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Laws are powers; their exponents come from published energies at two nodes
 (``catalog/technology/cmos.toml``), and how much those disagree is the interval.
-docs/explanation/accelerator-technology.md states each law and its source.
+docs/explanation/accelerators.md states each law and its source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Elementwise numerics whose bits do not depend on batch size, order or CPU.
 
 NumPy's vectorised ``exp`` and ``log`` and BLAS products give other bits for other array lengths
-(docs/explanation/determinism.md). The functions here use only IEEE add, multiply, divide and
+(docs/explanation/how-a-prediction-is-made.md). The functions here use only IEEE add, multiply, divide and
 ``sqrt``, each correctly rounded, and reduce in a fixed order.
 """
 

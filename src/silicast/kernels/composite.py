@@ -8,7 +8,7 @@ module as a whole must read and write. Its time is
 where each part is its own family's time, never below its own bound; ``efficiency`` and ``module``
 are constants of the module. The bound knows no parts: products of all that must run, at their peak
 rates, and the bytes of the whole module, because a library may fuse parts and keep what is between
-them on the chip. docs/explanation/composite-kernels.md explains it.
+them on the chip. docs/explanation/attention.md explains it.
 """
 
 from __future__ import annotations

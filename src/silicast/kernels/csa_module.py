@@ -2,7 +2,7 @@
 
 A compressor makes one entry out of every ``compress_ratio`` tokens; a query attends to the last
 ``window`` tokens and to entries: all of them (HCA), or those that an indexer selects (CSA).
-docs/explanation/sparse-attention.md explains both; :mod:`silicast.kernels.sparse_module` has the
+docs/explanation/attention.md explains both; :mod:`silicast.kernels.sparse_module` has the
 flags.
 """
 

@@ -1,7 +1,7 @@
 """DeepSeek's sparse attention (DSA) with its projections: one layer's attention as engines time it.
 
 An indexer scores all cached tokens with a few narrow heads, the best ``selected`` of them are
-attended in the latent (docs/explanation/sparse-attention.md). Flags:
+attended in the latent (docs/explanation/attention.md). Flags:
 :mod:`silicast.kernels.sparse_module`.
 """
 

@@ -6,7 +6,7 @@ candidate to the problem and to the device (waves, fill, padding, depth, the ana
 best one's) and which tiles the kernels of a format come in, on an architecture where that was
 seen. Weights: catalog/physics/gemm_choice.json, fitted by lab/fit_gemm_choice.py.
 
-It names what is expected to run. Times do not rest on it: docs/explanation/kernel-choice.md.
+It names what is expected to run. Times do not rest on it: docs/explanation/gemm.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``logits[t, s] = sum over heads of weight[t, head] x relu(q[t, head] . k[s])``, one fp32 number a
 pair. In a prefill a block takes as many queries as fill the matrix unit's 128 rows with their heads
 and walks over the keys; in a decode (flag ``decode``) the walk is shared out evenly instead.
-docs/explanation/sparse-attention.md derives the terms.
+docs/explanation/attention.md derives the terms.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A context pass makes keys and values out of the latent; a generation pass (flag ``generation``)
 brings queries to the latent and results back. Linear layers are in the format of the flag
 ``gemm_<recipe>``, attention in ``Variant.dtype``, the cache in ``Variant.kv_dtype``.
-docs/explanation/mla.md has the parts.
+docs/explanation/attention.md has the parts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decode is absorbed everywhere: all heads attend to one cached vector a token. Prefill is attention
 over keys and values made out of the latent, except where a call keeps to the cached vectors.
-docs/explanation/mla.md explains the evidence.
+docs/explanation/attention.md explains the evidence.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A few index heads score all keys, blocks of ``block`` keys count with their best score, and the
 best ``selected`` blocks of each group of heads are attended: as much work as a window of so many
-tokens, and it is timed as that (docs/explanation/sparse-attention.md). Flags:
+tokens, and it is timed as that (docs/explanation/attention.md). Flags:
 :mod:`silicast.kernels.sparse_module`.
 """
 

@@ -6,7 +6,7 @@ memory: rows, states and intermediate results, from DRAM as far as they outgrow 
 the cores issue for every token and lane, whole chunks as far as they are padded; chain: chunks of
 one sequence one after another, as often as blocks exceed what the device holds at once; first
 tokens: those of one chunk, which its block takes one by one before anything else can go on.
-docs/explanation/linear-attention.md derives the terms.
+docs/explanation/attention.md derives the terms.
 """
 
 from __future__ import annotations

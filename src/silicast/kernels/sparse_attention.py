@@ -5,7 +5,7 @@ heads. A block takes a query with a tile of its heads and gathers that query's e
 work does not depend on the length of the cache once more than ``selected`` entries can be seen.
 In a decode (flag ``decode``) blocks share a walk where there are too few of them. Short prefills
 may run as dense attention of heads instead, where a library has that path.
-docs/explanation/sparse-attention.md derives the terms.
+docs/explanation/attention.md derives the terms.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ it.
 
 Flags of the variant: ``generation`` (a decode step, else a prefill), ``gemm_<recipe>`` (format of
 the linear layers), ``skip_indexer`` (the layer uses another layer's selection, where it can).
-docs/explanation/sparse-attention.md lists the modules.
+docs/explanation/attention.md lists the modules.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ cores. A family (norms, elementwise, RoPE, ...) states what it moves; this file 
 launch is the protocol's floor, chain the dependent memory round trips and block reductions of one
 thread block, ``sm`` what the busiest core needs for its share of the rows (at the rate at which
 the L2 feeds it), ``dram`` the bytes that miss the L2 at the bandwidth that streaming kernels
-reach. See docs/explanation/streaming-kernels.md.
+reach. See docs/explanation/row-kernels.md.
 """
 
 from __future__ import annotations

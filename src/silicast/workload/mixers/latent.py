@@ -171,7 +171,7 @@ class SharedSelection(Latent):
 
     All tokens go through the latent: what each query selects differs, so that nothing is gained
     by making keys and values of heads out of it. Libraries do so for short prefills all the same;
-    the attention kernel knows (docs/explanation/sparse-attention.md).
+    the attention kernel knows (docs/explanation/attention.md).
 
     Class attributes:
         indexed: an indexer of its own selects.
