@@ -1,8 +1,8 @@
 """Elementwise numerics whose bits do not depend on batch size, order or CPU.
 
 NumPy's vectorised ``exp`` and ``log`` and BLAS products give other bits for other array lengths
-(docs/explanation/how-a-prediction-is-made.md). The functions here use only IEEE add, multiply, divide and
-``sqrt``, each correctly rounded, and reduce in a fixed order.
+(docs/explanation/how-a-prediction-is-made.md). The functions here use only IEEE add, multiply,
+divide and ``sqrt``, each correctly rounded, and reduce in a fixed order.
 """
 
 from __future__ import annotations
