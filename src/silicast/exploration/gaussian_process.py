@@ -1,8 +1,7 @@
-"""Gaussian processes over designs: what the metrics of untried ones may be.
+"""What the metrics of untried designs may be: a linear trend and a Gaussian process about it.
 
-A linear trend, and a Matern 5/2 process with a length per parameter on what it leaves; lengths
-and noise by gradient ascent on the marginal likelihood. Source: Rasmussen and Williams,
-"Gaussian Processes for Machine Learning", 2006, chapters 2, 4 and 5.
+The process is of Matern's order 5/2 with a length for each parameter; lengths and noise by gradient
+ascent (Adam) on the evidence, see :mod:`silicast.learning.gaussian_process`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
+from silicast.learning.gaussian_process import TWICE, Posterior, evidence
 
-_ROOT5 = math.sqrt(5.0)
 STEPS = 30
 RATE = 0.15
 FITTED = 100
@@ -29,27 +28,20 @@ class Process:
     """A process given some points.
 
     Attributes:
-        points: (points, parameters).
         trend: coefficients of the linear part, (parameters + 1,).
-        scale: of what the trend leaves.
+        scale: of what the trend leaves; field: what is known of that, scaled.
         lengths: (parameters,).
-        inverse: of the covariance of the points.
-        weights: inverse times what the trend leaves, scaled.
     """
 
-    points: F64
     trend: F64
     scale: float
     lengths: F64
-    inverse: F64
-    weights: F64
+    field: Posterior
 
     def predict(self, points: F64) -> tuple[F64, F64]:
         """Mean and standard deviation at other points, each (points,)."""
-        near = covariance(points, self.points, self.lengths)
-        mean = _with_one(points) @ self.trend + self.scale * (near @ self.weights)
-        left = np.maximum(1.0 - ((near @ self.inverse) * near).sum(axis=1), 1e-12)
-        return mean, self.scale * np.sqrt(left)
+        mean, sd = self.field.predict((points / self.lengths).T)
+        return _with_one(points) @ self.trend + self.scale * mean, self.scale * sd
 
 
 def fitted(points: F64, values: F64, chosen: I64) -> Process:
@@ -72,48 +64,23 @@ def fitted(points: F64, values: F64, chosen: I64) -> Process:
         scale = max(1e-9, 1e-6 * float(values.std()))
     left = left / scale
     lengths, noise = _likeliest(points[chosen], left[chosen])
-    inverse = np.linalg.inv(
-        covariance(points, points, lengths) + (noise + JITTER) * np.eye(len(points))
-    )
-    return Process(
-        points, np.asarray(trend, float), scale, lengths, np.asarray(inverse, float), inverse @ left
-    )
-
-
-def covariance(a: F64, b: F64, lengths: F64) -> F64:
-    """Matern 5/2 between two sets of points, (points of a, points of b)."""
-    squares = _squares(a / lengths, b / lengths)
-    r = _ROOT5 * np.sqrt(squares)
-    found: F64 = (1.0 + r + r * r / 3.0) * np.exp(-r)
-    return found
-
-
-def _squares(a: F64, b: F64) -> F64:
-    found: F64 = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None] - 2.0 * (a @ b.T)
-    return np.maximum(found, 0.0)
+    field = Posterior.of(TWICE, (points / lengths).T, left, noise + JITTER)
+    return Process(np.asarray(trend, float), scale, lengths, field)
 
 
 def _likeliest(points: F64, values: F64) -> tuple[F64, float]:
-    """Lengths and noise by Adam on the log marginal likelihood."""
+    """Lengths and noise by Adam on the log of the evidence."""
     parameters = points.shape[1]
     logs = np.concatenate([np.full(parameters, math.log(0.7)), [math.log(1e-3)]])
     low = np.concatenate([np.full(parameters, math.log(0.05)), [math.log(1e-6)]])
     high = np.concatenate([np.full(parameters, math.log(20.0)), [math.log(0.5)]])
     first, second = np.zeros_like(logs), np.zeros_like(logs)
     apart = (points.T[:, :, None] - points.T[:, None, :]) ** 2
-    eye = np.eye(len(points))
     for step in range(1, STEPS + 1):
         lengths, noise = np.exp(logs[:-1]), math.exp(logs[-1])
         shares = apart / (lengths * lengths)[:, None, None]
-        r = _ROOT5 * np.sqrt(shares.sum(axis=0))
-        decay = np.exp(-r)
-        inverse = np.linalg.inv((1.0 + r + r * r / 3.0) * decay + (noise + JITTER) * eye)
-        weights = inverse @ values
-        pull = np.outer(weights, weights) - inverse
-        slope = np.append(
-            0.5 * np.einsum("pij,ij->p", shares, pull * ((5.0 / 3.0) * (1.0 + r) * decay)),
-            0.5 * noise * np.trace(pull),
-        )
+        least = evidence(TWICE, shares, values, 1.0, noise + JITTER)
+        slope = -np.append(least.lengths, noise * least.noise)
         # A weak pull towards the start keeps lengths of parameters that do not matter finite.
         slope[:-1] -= 0.1 * (logs[:-1] - math.log(0.7))
         first = 0.9 * first + 0.1 * slope

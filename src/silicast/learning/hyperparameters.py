@@ -1,7 +1,7 @@
 """The most probable lengths and spreads of a Gaussian process, by their gradients.
 
-The evidence and its gradient are those of Rasmussen and Williams (2006), section 5.4; steps are
-those of RPROP (Riedmiller and Braun 1993), which needs no line search and repeats to the bit.
+Steps are those of RPROP (Riedmiller and Braun 1993), which needs no line search and repeats to the
+bit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.learning.gaussian_process import Matern, evidence
 
+LAW = Matern(3)
 STEPS = 40
 FIRST_STEP, LARGEST_STEP = 0.2, 1.0
 GROWTH, SHRINK = 1.2, 0.5
@@ -53,28 +55,17 @@ def fitted_scales(where: F64, shared: F64, target: F64, prior: Prior) -> tuple[F
     count = len(where)
     squares = np.square(where[:, :, None] - where[:, None, :])
 
-    def evidence(p: F64) -> tuple[float, F64]:
-        weight, field, noise = np.exp(2.0 * p[:count]), np.exp(2.0 * p[-2]), np.exp(2.0 * p[-1])
-        noise += LEAST_NOISE * LEAST_NOISE
-        root = np.sqrt(3.0 * np.tensordot(weight, squares, 1))
-        decay = np.exp(-root)
-        alike = (1.0 + root) * decay
-        covariance = shared + field * alike
-        covariance[np.diag_indices(len(target))] += noise
-        lower = np.linalg.cholesky(covariance)
-        half = np.linalg.inv(lower)
-        inverse = half.T @ half
-        pulled = inverse @ target
-        value = 0.5 * float(target @ pulled) + float(np.log(np.diag(lower)).sum())
-        slope = 0.5 * (inverse - np.outer(pulled, pulled))
-        along = np.tensordot(squares, -1.5 * field * slope * decay, ([1, 2], [0, 1]))
-        free = noise - LEAST_NOISE * LEAST_NOISE
-        own = [2.0 * field * float((slope * alike).sum()), 2.0 * free * float(np.trace(slope))]
+    def unlikely(p: F64) -> tuple[float, F64]:
+        weight, field, free = np.exp(2.0 * p[:count]), np.exp(2.0 * p[-2]), np.exp(2.0 * p[-1])
+        shares = squares * weight[:, None, None]
+        noise = free + LEAST_NOISE * LEAST_NOISE
+        found = evidence(LAW, shares, target, float(field), float(noise), shared)
         away = (p - prior.mean) / prior.sd
-        gradient = np.concatenate([2.0 * weight * along, own]) + away / prior.sd
-        return value + 0.5 * float((away * away).sum()), gradient
+        spreads = [2.0 * found.field, 2.0 * free * found.noise]
+        gradient = np.concatenate([-found.lengths, spreads]) + away / prior.sd
+        return found.value + 0.5 * float((away * away).sum()), gradient
 
-    best = _descended(evidence, prior.mean)
+    best = _descended(unlikely, prior.mean)
     noise = float(np.hypot(np.exp(best[-1]), LEAST_NOISE))
     return np.exp(best[:count]), float(np.exp(best[-2])), noise
 

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.calibration import Interpolation
-from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.numerics import F64, I64
 from silicast.kernels.physics import load_physics
 from silicast.learning.features import MARKS, Kernels
+from silicast.learning.gaussian_process import ONCE, squared_distances
 from silicast.learning.hyperparameters import Prior, fitted_scales
 from silicast.learning.oblivious import codes
 
@@ -149,13 +150,7 @@ class Fitted:
         for place, (row, scale) in enumerate(zip(where, self.scales.tolist(), strict=True)):
             apart = self.anchors[:, place].reshape(-1, 1) - row * scale
             squares += apart * apart
-        return matern(squares)
-
-
-def matern(squares: F64) -> F64:
-    """The Matern-3/2 correlation at squared distances."""
-    root = np.sqrt(3.0 * squares)
-    return (1.0 + root) * exp_fixed(-root)
+        return ONCE.correlation(squares)
 
 
 def fit(where: F64, terms: F64, target: F64) -> Fitted:
@@ -195,11 +190,11 @@ def _solved(
     """
     chosen = _some(len(target), ANCHORS)
     anchors = np.ascontiguousarray(scaled[:, chosen])
-    basis = np.concatenate([terms, matern(_squares(anchors, scaled))])
+    basis = np.concatenate([terms, ONCE.correlation(squared_distances(anchors, scaled))])
     count = len(terms)
     strict = np.zeros((len(basis), len(basis)))
     strict[:count, :count] = np.diag(1.0 / spread)
-    own = matern(_squares(anchors, anchors))
+    own = ONCE.correlation(squared_distances(anchors, anchors))
     own[np.diag_indices(len(own))] += JITTER
     strict[count:, count:] = own / (field * field)
     inverse = np.linalg.inv(basis @ basis.T / noise**2 + strict)
@@ -239,13 +234,6 @@ def resources(trend: Mapping[str, float]) -> dict[str, float]:
 def _some(count: int, most: int) -> NDArray[np.int64]:
     """So many of ``range(count)`` at most, the same ones each time."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
-
-
-def _squares(a: F64, b: F64) -> F64:
-    """Squared distances of the columns of two tables of coordinates."""
-    found = (a * a).sum(axis=0).reshape(-1, 1) + (b * b).sum(axis=0) - 2.0 * (a.T @ b)
-    positive: F64 = np.maximum(found, 0.0)
-    return positive
 
 
 def _whole(values: F64) -> I64:

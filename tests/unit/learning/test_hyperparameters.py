@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import F64
+from silicast.learning.gaussian_process import ONCE
 from silicast.learning.hyperparameters import LEAST_NOISE, Prior, fitted_scales
-from silicast.learning.interpolation import matern
 
 ROWS = 120
 PRIOR = Prior.of(
@@ -20,7 +20,7 @@ def made(noise: float, seed: int = 0) -> tuple[F64, F64]:
     """Coordinates, of which the second says nothing, and a field of sd 0.3 and length 1."""
     rng = np.random.default_rng(seed)
     where = rng.uniform(0.0, 6.0, (2, ROWS))
-    covariance = 0.09 * matern(np.square(where[0][:, None] - where[0]))
+    covariance = 0.09 * ONCE.correlation(np.square(where[0][:, None] - where[0]))
     field = np.linalg.cholesky(covariance + 1e-9 * np.eye(ROWS)) @ rng.normal(size=ROWS)
     return where, field + rng.normal(0.0, noise, ROWS)
 

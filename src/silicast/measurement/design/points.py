@@ -18,16 +18,9 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics import load_physics
 from silicast.learning.features import Kernels, all_names
+from silicast.learning.gaussian_process import ONCE, squared_distances
 from silicast.learning.hyperparameters import Prior
-from silicast.learning.interpolation import (
-    PHYSICS,
-    coordinates,
-    fit,
-    matern,
-    placed,
-    trend_names,
-    trend_of,
-)
+from silicast.learning.interpolation import PHYSICS, coordinates, fit, placed, trend_names, trend_of
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.op import Op, OpBatch
 
@@ -155,8 +148,7 @@ class Process:
         """Prior covariance of points with others, shape (one, other)."""
         scales = self.scales.reshape(-1, 1)
         a, b = points.where[:, one] * scales, points.where[:, other] * scales
-        squares = (a * a).sum(axis=0).reshape(-1, 1) + (b * b).sum(axis=0) - 2.0 * (a.T @ b)
-        alike = matern(np.maximum(squares, 0.0))
+        alike = ONCE.correlation(squared_distances(a, b))
         terms = (points.terms[:, one].T * self.trend) @ points.terms[:, other]
         found: F64 = terms + self.field * self.field * alike
         return found
