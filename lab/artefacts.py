@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,10 @@ from lab.chain import (
     stages,
     with_stages,
 )
+from lab.reads import table_hash
 from lab.source_code import ROOT, code_hash
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
-from silicast.core.hashing import files_hash
 from silicast.core.provenance import Provenance
 from silicast.validation.scorecard.suite import data_folder
 
@@ -102,12 +101,6 @@ def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
         for table, value in known.data.items():
             if table_hash(data / table) != value:
                 yield table, "changed"
-
-
-@cache
-def table_hash(path: Path) -> str:
-    """Hash of a measured table; "" if it is not there."""
-    return files_hash([path]) if path.is_file() else ""
 
 
 def run_stage(name: str) -> list[str]:

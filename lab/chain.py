@@ -15,9 +15,9 @@ from typing import Any, final
 
 import msgspec
 
+from lab.reads import numbers_hash
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
-from silicast.core.hashing import content_hash
 from silicast.validation.scorecard import held_out, tuning_held_out
 
 CHAIN = Path(__file__).with_name("chain.toml")
@@ -142,12 +142,7 @@ def read(artefact: str) -> dict[str, Any]:
 
 def content(artefact: str) -> str:
     """Hash of an artefact's numbers, without its card: date, scores and notes do not count."""
-    found = read(artefact)
-    if artefact.startswith("physics/") or "card" in found:
-        return content_hash({name: x for name, x in found.items() if name != "card"})
-    if "sha256" in found:
-        return content_hash([found["sha256"], found.get("trained")])
-    return content_hash(found)
+    return numbers_hash(path_of(artefact))
 
 
 def with_stages(names: Iterable[str]) -> set[str]:

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from lab.reads import without_sources
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml
 
@@ -44,6 +44,15 @@ def code_hash(modules: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def modules_hash(modules: Iterable[str]) -> str:
+    """The same over the syntax trees of these modules alone; one that is gone counts as empty."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in sorted(modules):
+        content = _normalised(name) if _path(name) else ""
+        digest.update(name.encode() + b"\0" + content.encode() + b"\0")
+    return digest.hexdigest()
+
+
 def _closure(modules: Iterable[str]) -> set[str]:
     """Modules and what they import, directly or not, within :data:`DECIDES`."""
     found: set[str] = set()
@@ -59,13 +68,7 @@ def _closure(modules: Iterable[str]) -> set[str]:
 @cache
 def _content(table: str) -> bytes:
     """The values of a table of the catalog, without what they are from."""
-    return json.dumps(_unsourced(read_toml(CATALOG / table)), sort_keys=True).encode()
-
-
-def _unsourced(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {name: _unsourced(inner) for name, inner in value.items() if name != "source"}
+    return json.dumps(without_sources(read_toml(CATALOG / table)), sort_keys=True).encode()
 
 
 @cache

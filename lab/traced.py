@@ -12,9 +12,9 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
 
 from lab.chain import artefact_named, made_later
+from lab.reads import FILES, watch
 from silicast.kernels.physics import NO_CONSTANTS, replaced
 from silicast.validation.scorecard.suite import data_folder
 
@@ -22,8 +22,7 @@ from silicast.validation.scorecard.suite import data_folder
 def main() -> None:
     """Runs the script; writes the record even if it exits early."""
     record, stage, module, *arguments = sys.argv[1:]
-    seen: set[str] = set()
-    _watch(seen)
+    watch()
     sys.argv = [module, *arguments]
     later = (artefact.partition("/") for artefact in made_later(stage))
     hidden = {group: NO_CONSTANTS for folder, _, group in later if folder == "physics"}
@@ -33,28 +32,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code:
             raise
-    Path(record).write_text(json.dumps(_sorted(seen)), encoding="utf-8")
-
-
-def _watch(seen: set[str]) -> None:
-    """Notes every file that Python, or pyarrow for it, opens for reading."""
-    import pyarrow.parquet as pq
-
-    def opened(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str):
-            writes = isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
-            if not writes:
-                seen.add(arguments[0])
-
-    sys.addaudithook(opened)
-    for name in ("read_table", "read_schema"):  # opens files outside Python
-        plain = getattr(pq, name)
-
-        def noted(path: Any, *rest: Any, plain: Any = plain, **named: Any) -> Any:
-            seen.add(str(path))
-            return plain(path, *rest, **named)
-
-        setattr(pq, name, noted)
+    Path(record).write_text(json.dumps(_sorted(FILES)), encoding="utf-8")
 
 
 def _sorted(seen: set[str]) -> dict[str, list[str]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from silicast.validation.scorecard.run import artefact_hash, data_hash, run, threshold_failures
-from silicast.validation.scorecard.suite import suite_facts, suites
+from silicast.validation.scorecard.committed import FOLDER, page_of, stale, summary_of
+from silicast.validation.scorecard.costs import is_quick
+from silicast.validation.scorecard.results import threshold_failures
+from silicast.validation.scorecard.run import run
+from silicast.validation.scorecard.suite import data_if_there, suite_facts, suites
 
-RESULTS = Path(__file__).parents[2] / "docs" / "accuracy"
+RUN = "python -m silicast.validation.scorecard"
 SAMPLE_ROWS = 400
 SAMPLE_SLACK = 1.6
 """A sample's mean may be worse than the whole's by chance; more than this is a regression."""
@@ -33,38 +35,46 @@ SAMPLED = [
     pytest.param(name, marks=pytest.mark.full)
     if name in {*FITS_ANEW, *SIMULATED, *MAPPED, *TRACED}
     else name
-    for name in sorted(suites())
+    for name in sorted(suite_facts())
 ]
-
-
-def committed() -> dict[str, dict[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
 
 
 def unanswered(metric: dict[str, Any]) -> float:
     """Rows without an answer (committed percentages are rounded to four digits)."""
-    found = metric["silicast"]
-    return float(found["rows"] * (1.0 - found["answered_pct"] / 100.0))
+    ours = metric["silicast"]
+    return float(ours["rows"] * (1.0 - ours["answered_pct"] / 100.0))
 
 
-@pytest.mark.parametrize("name", sorted(suites()))
-def test_every_suite_has_a_committed_result_of_these_artefacts(name: str) -> None:
-    results = committed()
-    assert name in results, f"run: silicast validate {name} -o docs/accuracy"
-    assert results[name]["artefacts"] == artefact_hash(), (
-        "artefacts changed: validate again; if no prediction did, python -m tests.accuracy.restamp"
-    )
-    assert not results[name]["sampled"], "commit results of all rows"
+def test_every_suite_has_a_committed_result() -> None:
+    assert [name for name in suite_facts() if not summary_of(name)] == []
+    assert sorted(suites()) == sorted(suite_facts())
+    known = {*suite_facts(), "test-full"}
+    assert {path.stem for path in FOLDER.glob("*.*")} <= known, "results of suites that are gone"
 
 
-def test_facts_are_of_suites() -> None:
-    assert sorted(suite_facts()) == sorted(suites())
+def test_results_of_quick_suites_are_of_the_committed_code_numbers_and_tables() -> None:
+    data = data_if_there()
+    quick = [name for name in suite_facts() if is_quick(name)]
+    assert len(quick) > 30
+    changed = {name: why for name in quick if (why := stale(name, data))}
+    assert changed == {}, f"run `{RUN}`: nothing else writes what a result was computed from"
 
 
-@pytest.mark.parametrize("name", sorted(suites()))
+def test_pages_show_the_committed_results() -> None:
+    """They say too of which numbers a slow suite was not run."""
+    for name in suite_facts():
+        page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        assert page == page_of(name), f"`{RUN} --pages` writes it anew"
+
+
+def test_committed_results_are_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.json")) < 400_000
+
+
+@pytest.mark.parametrize("name", sorted(suite_facts()))
 def test_committed_results_hold_their_thresholds(name: str) -> None:
-    assert suites()[name].facts.thresholds, "a suite without thresholds guards nothing"
-    assert threshold_failures(committed()[name]) == []
+    assert suite_facts()[name].thresholds, "a suite without thresholds guards nothing"
+    assert threshold_failures(summary_of(name)) == []
 
 
 @pytest.mark.data
@@ -72,8 +82,7 @@ def test_committed_results_hold_their_thresholds(name: str) -> None:
 def test_a_recomputed_sample_agrees_with_the_committed_result(name: str, data: Path) -> None:
     for package in TRACED.get(name, ()):
         pytest.importorskip(package)
-    known = committed()[name]
-    assert known["data"] == data_hash(suites()[name], data), "the tables changed: validate again"
+    known = summary_of(name)
     fresh = run([name], data=data, limit=SAMPLE_ROWS)[0]
     for old, new in zip(known["metrics"], fresh["metrics"], strict=True):
         assert old["metric"] == new["metric"]

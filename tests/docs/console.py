@@ -24,8 +24,8 @@ from pathlib import Path
 
 from silicast.app import status
 from silicast.app.cli import main
+from silicast.validation.scorecard.accuracy_tables import write_tables
 from tests.architecture.source_tree import ROOT
-from tests.docs.accuracy_table import with_table
 from tests.docs.cli_page import PAGE, page
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -149,10 +149,11 @@ def _record_examples() -> None:
 
 
 def _record() -> None:
+    write_tables()
     PAGE.write_text(page(), encoding="utf-8")
     for path in pages():
         old = path.read_text(encoding="utf-8")
-        new = with_table(_updated(old))
+        new = _updated(old)
         if new != old:
             path.write_text(new, encoding="utf-8")
             print(f"rewrote {path.relative_to(ROOT)}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 
+from silicast.validation.scorecard.accuracy_tables import GLANCE, with_table
+from silicast.validation.scorecard.committed import summary_of
+from silicast.validation.scorecard.pictures import END_TO_END, TITLES, title
 from tests.architecture.source_tree import ROOT
-from tests.docs.accuracy_table import GLANCE, with_table
 from tests.docs.console import steps
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -14,16 +16,28 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_accuracy_table_shows_the_committed_results() -> None:
-    assert with_table(README) == README, "`make record` writes it anew"
+    assert with_table(README) == README, (
+        "`python -m silicast.validation.scorecard --pages` writes it anew"
+    )
 
 
 def test_the_page_of_all_suites_shows_the_committed_results() -> None:
     page = GLANCE.read_text(encoding="utf-8")
-    assert with_table(page) == page, "`make record` writes it anew"
+    assert with_table(page) == page, (
+        "`python -m silicast.validation.scorecard --pages` writes it anew"
+    )
 
 
 def test_a_visitor_reads_it_in_minutes() -> None:
     assert len(README.encode()) <= 8192
+
+
+def test_the_picture_is_drawn_from_the_run_that_the_table_shows() -> None:
+    drawn = (ROOT / "docs" / "_static" / END_TO_END).read_text(encoding="utf-8")
+    shown = {metric["metric"]: metric for metric in summary_of("end-to-end")["metrics"]}
+    assert set(shown) == set(TITLES)
+    for name, metric in shown.items():
+        assert title(name, metric["silicast"]["mean_ape"]) in drawn
 
 
 def test_the_two_commands_exist() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import artefacts, chain, source_code
+from lab.reads import table_hash
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from tests.architecture.source_tree import ROOT
@@ -63,7 +64,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(artefacts, "code_hash", lambda names: _text(tmp_path, names))
     monkeypatch.setattr(artefacts, "_traced", lambda _, command: _run(tmp_path, command))
     chain.stages.cache_clear()
-    artefacts.table_hash.cache_clear()
+    table_hash.cache_clear()
     yield tmp_path
     chain.stages.cache_clear()
 
@@ -100,7 +101,7 @@ def test_all_is_made_in_order_and_nothing_twice(small: Path, capsys) -> None:  #
 def test_a_table_that_changed_makes_what_rests_on_it_stale(small: Path) -> None:
     artefacts.make(set(chain.stages()), 1)
     (small / "data" / "rows.csv").write_text("1\n2\n3\n4\n")
-    artefacts.table_hash.cache_clear()
+    table_hash.cache_clear()
     found = artefacts.stale(small / "data")
     assert list(found) == ["first"]
     assert "rows.csv that physics/a rests on changed" in found["first"]

@@ -52,16 +52,20 @@ def scorecard_table(result: Result) -> RenderableType:
     return Group(*parts, Text(""))
 
 
-def scorecard_page(result: Result) -> str:
-    """A documentation page of a suite: every figure, overall and by group."""
-    origin = (
+def scorecard_page(result: Result, origin: str = "") -> str:
+    """A documentation page of a suite: all figures that its result holds, overall and by group.
+
+    Args:
+        origin: how it was made, where that is not by ``silicast validate``.
+    """
+    origin = origin or (
         f"Produced by `silicast validate {result['suite']}` with Silicast {result['version']}; do "
-        "not edit."
+        f"not edit. Artefacts `{result['artefacts']}`, data `{result['data']}`."
+        + (" A sample of the rows." if result["sampled"] else "")
     )
     lines = [
         f"# {result['title']}", "", origin, "", result["split"], "",
-        f"Tier: {result['tier']}. Artefacts `{result['artefacts']}`, data `{result['data']}`."
-        + (" A sample of the rows." if result["sampled"] else ""),
+        f"Tier: {result['tier']}.",
         "",
         READING,
     ]  # fmt: skip
@@ -69,7 +73,7 @@ def scorecard_page(result: Result) -> str:
         lines += ["", f"## {metric['metric']}", "", f"{_headline(metric)}.", ""]
         shown = _shown(metric)
         lines += markdown_table(["", *(FIGURES[key] for key in shown)], _competitors(metric, shown))
-        for group, labels in metric["by"].items():
+        for group, labels in metric.get("by", {}).items():
             lines += ["", f"### By {group}", ""]
             lines += _by_group(labels)
     return "\n".join(lines) + "\n"
@@ -108,8 +112,13 @@ def _headline(metric: Result) -> str:
 
 def _shown(metric: Result) -> list[str]:
     """The figures that say something for this metric."""
+    every = [metric["silicast"], *metric["others"].values()]
     partial = any(figures["answered_pct"] < 100.0 for figures in metric["others"].values())
-    return [key for key in FIGURES if partial or key not in _PARTIAL]
+    return [
+        key
+        for key in FIGURES
+        if (partial or key not in _PARTIAL) and any(key in figures for figures in every)
+    ]
 
 
 def _competitors(metric: Result, shown: Sequence[str]) -> list[list[str]]:
@@ -121,7 +130,9 @@ def _competitors(metric: Result, shown: Sequence[str]) -> list[list[str]]:
 
 
 def _by_group(labels: Mapping[str, Result]) -> list[str]:
-    names = list(dict.fromkeys(n for row in labels.values() for n in row["others_mean_ape"]))
+    names = list(
+        dict.fromkeys(n for row in labels.values() for n in row.get("others_mean_ape", ()))
+    )
     shown = {k: v for k, v in BY_GROUP.items() if any(k in row for row in labels.values())}
     headings = ["", *shown.values(), *(f"{n} APE %" for n in names)]
     rows = [

@@ -309,9 +309,9 @@ def test_errors_are_json_where_json_is_asked(command: str, kind: str, capsys: Ca
 def test_suites_without_pyarrow_say_what_to_install(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation.scorecard.suite import suites
+    from silicast.validation.scorecard.suite import suite_named
 
-    for table in suites()["gemm"].source:
+    for table in suite_named("gemm").source:
         (tmp_path / table).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / table).touch()
     monkeypatch.setenv("SILICAST_DATA", str(tmp_path))
@@ -322,27 +322,36 @@ def test_suites_without_pyarrow_say_what_to_install(
     assert "pip install 'silicast[data]'" in err
 
 
-@pytest.mark.parametrize("command", ["validate gemm"])
+@pytest.mark.parametrize("command", ["validate gemm", "validate"])
 def test_an_installed_package_says_that_suites_need_a_checkout(
-    command: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lacking = "silicast.validation.scorecard"
-    for name in [name for name in sys.modules if name.startswith(lacking)]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, lacking, None)
+    monkeypatch.setattr("silicast.validation.checkout.ROOT", tmp_path)
     status, out, err = run(command, capsys)
     assert (status, out) == (2, "")
     assert "not part of the installed package" in err
     assert "checkout of the repository" in err
 
 
+def test_an_installed_package_scores_measurements_and_checks_files(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("silicast.validation.checkout.ROOT", tmp_path)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("op,m,n,k,dtype,device,latency_us\ngemm,64,4096,4096,bf16,h100,13.1\n")
+    assert run(f"validate --measured {rows}", capsys)[0] == 0
+    design = tmp_path / "mine.toml"
+    design.write_text('base = "H100"\nname = "mine"\n')
+    assert run(f"validate {design}", capsys)[0] == 0
+
+
 def test_a_folder_that_cannot_be_made_is_named(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation.scorecard import run as runner
+    from silicast.validation.scorecard import provider
 
-    monkeypatch.setattr(runner, "run", lambda *_names, **_rest: [])
-    monkeypatch.setattr(runner, "expense", lambda *_: [])
+    monkeypatch.setattr(provider, "run", lambda *_names, **_rest: [])
+    monkeypatch.setattr(provider, "expense", lambda *_: [])
     (tmp_path / "file").touch()
     status, _, err = run(f"validate gemm -o {tmp_path}/file/results", capsys)
     assert status == 2

@@ -11,7 +11,6 @@ from silicast.app import status
 from silicast.app.console import progress, show, told_as_it_goes, warn, write_json
 from silicast.app.flags import Calibrations, Json
 from silicast.core.errors import SilicastError
-from silicast.core.files import write_atomically
 
 if TYPE_CHECKING:
     from silicast.validation.measured import MeasuredScore
@@ -96,22 +95,14 @@ def _check_devices(files: list[Path], *, json: bool) -> int:
 
 
 def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, json: bool) -> int:
-    from silicast.validation.checkout import needs_checkout
+    from silicast.validation.checkout import scorecard
 
-    with needs_checkout():
+    with scorecard() as suites:
         from silicast.report.remaining import foretelling
-        from silicast.report.scorecard import scorecard_page, scorecard_table
-        from silicast.validation.scorecard.run import (
-            expense,
-            foretold_s,
-            run,
-            save,
-            threshold_failures,
-        )  # fmt: skip
 
-        for line in expense(names, limit):
+        for line in suites.expense(names, limit):
             warn(line)
-        foretold = foretold_s(names, limit) if told_as_it_goes() else {}
+        foretold = suites.foretold_s(names, limit) if told_as_it_goes() else {}
         if said := foretelling(foretold):
             warn(said)
         with progress("suites", len(foretold) or None, list(foretold.values())) as advance:
@@ -121,18 +112,17 @@ def _score(names: tuple[str, ...], output: Path | None, limit: int | None, *, js
                 if done < count and count > 1:
                     warn(f"{done + 1} of {count}: {suite}")
 
-            results = run(names, limit=limit, progress=told)
-    missed = [line for result in results for line in threshold_failures(result)]
+            results = suites.run(names, limit=limit, progress=told)
+    missed = [line for result in results for line in suites.threshold_failures(result)]
     if output is not None:
         _make_folder(output)
         for result in results:
-            path = save(result, output)
-            write_atomically(path.with_suffix(".md"), scorecard_page(result).encode("utf-8"))
+            suites.save(result, output)
     if json:
         write_json(results)
     else:
         for result in results:
-            show(scorecard_table(result))
+            show(suites.table(result))
     for line in missed:
         warn(f"threshold missed: {line}")
     return status.NOT_ANSWERED if missed else status.ANSWERED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -10,10 +11,13 @@ from typing import final
 
 import msgspec
 
-from silicast.validation.scorecard.suite import Suite
+from silicast.core.files import write_atomically
 
 COSTS = Path(__file__).with_name("costs.json")
-"""Written by ``python -m benchmarks.speed_scorecard``."""
+"""Written by ``python -m benchmarks.speed_scorecard``, and by every run that is committed."""
+
+QUICK_S = 180.0
+"""CPU seconds that a suite may take and still be run whenever something under it changes."""
 
 TRIALS = 5
 """Of the reference work: the quickest is the least disturbed."""
@@ -70,12 +74,34 @@ def costs() -> Costs:
     return msgspec.json.decode(COSTS.read_bytes(), type=Costs)
 
 
-def expected_s(chosen: Sequence[Suite], limit: int | None = None) -> dict[str, float | None]:
+def is_quick(name: str, within_s: float = QUICK_S) -> bool:
+    """Whether a suite takes at most so many CPU seconds; one that was never timed is not."""
+    known = costs().suites.get(name)
+    return known is not None and known.all_s <= within_s
+
+
+_WRITING = threading.Lock()
+
+
+def record(name: str, rows: int, cpu_s: float) -> None:
+    """Notes what a whole run of a suite took, at the speed of the machine of the record."""
+    with _WRITING:
+        known = costs()
+        every_s = float(f"{cpu_s * known.reference_s / reference_s():.3g}")
+        earlier = known.suites.get(name, Cost(rows, every_s, rows, every_s))
+        cost = msgspec.structs.replace(earlier, rows=rows, all_s=every_s, extrapolated=False)
+        suites = dict(sorted({**known.suites, name: cost}.items()))
+        content = msgspec.json.encode(msgspec.structs.replace(known, suites=suites))
+        write_atomically(COSTS, msgspec.json.format(content, indent=1) + b"\n")
+        costs.cache_clear()
+
+
+def expected_s(names: Sequence[str], limit: int | None = None) -> dict[str, float | None]:
     """Seconds that each suite will take on this machine, by name; None of one never timed."""
     known = costs()
     slower = reference_s() / known.reference_s
-    found = {suite.name: known.suites.get(suite.name) for suite in chosen}
-    return {name: slower * cost.seconds(limit) if cost else None for name, cost in found.items()}
+    of_each = {name: known.suites.get(name) for name in names}
+    return {name: slower * cost.seconds(limit) if cost else None for name, cost in of_each.items()}
 
 
 def reference_s() -> float:

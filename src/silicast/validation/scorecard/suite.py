@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 
 from silicast.core.compiled import read_toml
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import PowerState
 from silicast.kernels.implementation import KernelTimes
@@ -118,25 +119,37 @@ Score = Callable[[Path, int | None], Iterable[Scored]]
 
 @final
 class SuiteFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A suite's section of ``suites.toml``.
+    """What the file beside a module of ``suites/`` states of one of its suites.
 
     Attributes:
         title: one line for people.
         split: which rows are scored, what was fitted and on what, in one or two sentences.
         thresholds: metric -> figure name -> largest value CI accepts for the committed results
             (with a margin above what was measured); of a correlation the least.
+        groups: groups whose figures the committed summary holds, because something reads them.
     """
 
     title: str
     split: str
     thresholds: Mapping[str, Mapping[str, float]]
+    groups: tuple[str, ...] = ()
+
+
+@cache
+def _facts_of_modules() -> Mapping[str, Mapping[str, SuiteFacts]]:
+    """Module of ``suites/`` -> suite -> its facts."""
+    folder = Path(__file__).with_name("suites")
+    return {
+        path.stem: msgspec.convert(read_toml(path), dict[str, SuiteFacts])
+        for path in sorted(folder.glob("*.toml"))
+    }
 
 
 @cache
 def suite_facts() -> Mapping[str, SuiteFacts]:
-    """All sections of ``suites.toml`` by the suite's name."""
-    sections = read_toml(Path(__file__).with_name("suites.toml"))
-    return msgspec.convert(sections, dict[str, SuiteFacts])
+    """The facts of all suites by name, sorted; no suite's code is read for them."""
+    facts = {name: one for each in _facts_of_modules().values() for name, one in each.items()}
+    return dict(sorted(facts.items()))
 
 
 @final
@@ -159,7 +172,7 @@ class Suite:
 
     @property
     def facts(self) -> SuiteFacts:
-        """What ``suites.toml`` states of the suite."""
+        """What the file beside its module states of the suite."""
         return suite_facts()[self.name]
 
     def score(self, data: Path, limit: int | None = None) -> list[Scored]:
@@ -173,19 +186,23 @@ class Suite:
 
 
 @cache
+def suite_named(name: str) -> Suite:
+    """One suite; only its own module is imported, so that what it rests on can be observed.
+
+    Raises:
+        SilicastError: there is none of this name.
+    """
+    for module, facts in _facts_of_modules().items():
+        if name in facts:
+            package = import_module(f"{__package__}.suites.{module}")
+            known: tuple[Suite, ...] = package.SUITES
+            return next(suite for suite in known if suite.name == name)
+    raise unknown_name(f"unknown suite {name!r}", "suite", f"one of {', '.join(suite_facts())}")
+
+
 def suites() -> Mapping[str, Suite]:
-    """All suites by name, sorted: ``SUITES`` of each module of ``suites/``."""
-    import importlib
-    import pkgutil
-
-    import silicast.validation.scorecard.suites as package
-
-    found = [
-        suite
-        for module in pkgutil.iter_modules(package.__path__)
-        for suite in importlib.import_module(f"{package.__name__}.{module.name}").SUITES
-    ]
-    return {suite.name: suite for suite in sorted(found, key=lambda suite: suite.name)}
+    """All suites by name, sorted."""
+    return {name: suite_named(name) for name in suite_facts()}
 
 
 def data_folder() -> Path:
@@ -204,3 +221,11 @@ def data_folder() -> Path:
             hint="set SILICAST_DATA to the folder of measured tables",
         )
     return path
+
+
+def data_if_there() -> Path | None:
+    """The folder of measured tables; None without one."""
+    try:
+        return data_folder()
+    except SilicastError:
+        return None

@@ -6,7 +6,7 @@ import pytest
 
 from silicast.validation.scorecard import costs as module
 from silicast.validation.scorecard.costs import costs, expected_s, reference_s
-from silicast.validation.scorecard.suite import suites
+from silicast.validation.scorecard.suite import suite_facts
 
 
 @pytest.mark.parametrize("name", sorted(costs().suites))
@@ -18,12 +18,12 @@ def test_a_larger_sample_is_never_foretold_to_take_less(name: str) -> None:
 
 
 def test_only_suites_are_on_record() -> None:
-    assert set(costs().suites) <= set(suites())
+    assert set(costs().suites) <= set(suite_facts())
 
 
 def test_a_slower_machine_is_foretold_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = [suites()["gemm"], suites()["norms"]]
-    on_record = [costs().suites[suite.name].all_s for suite in chosen]
+    chosen = ["gemm", "norms"]
+    on_record = [costs().suites[name].all_s for name in chosen]
     monkeypatch.setattr(module, "reference_s", lambda: 3.0 * costs().reference_s)
     told = list(expected_s(chosen).values())
     assert told == pytest.approx([3.0 * seconds for seconds in on_record])
@@ -31,7 +31,7 @@ def test_a_slower_machine_is_foretold_to_take_longer(monkeypatch: pytest.MonkeyP
 
 def test_a_suite_that_was_never_timed_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "costs", lambda: module.Costs(1.0, {}))
-    assert expected_s([suites()["gemm"]]) == {"gemm": None}
+    assert expected_s(["gemm"]) == {"gemm": None}
 
 
 def test_the_reference_work_takes_time() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from silicast.composition.uncertainty import Sum, Terms, Uncertainty
 from silicast.core.prediction import ErrorFactors
-from silicast.validation.scorecard.suite import Scored, Suite, suites
+from silicast.validation.scorecard.suite import Scored, Suite, suite_named
 
 OF_MODELS = {
     "end-to-end": ("prefill_ms", "decode_step_ms", "total_ms"),
@@ -90,7 +90,7 @@ def _of_models(data: Path, limit: int | None) -> Iterator[Scored]:
     """Rows of every suite and metric, evenly thinned."""
     some = None if limit is None else max(8, limit // len(OF_MODELS))
     for name, metrics in OF_MODELS.items():
-        for scored in suites()[name].score(data, some):
+        for scored in suite_named(name).score(data, some):
             if scored.metric in metrics:
                 count = min(len(scored), MOST_OF_LABEL)
                 even = np.unique(np.linspace(0, len(scored) - 1, count).astype(np.int64))

@@ -24,7 +24,7 @@ from silicast.workload.precision import Precision
 TABLE = "training/training_measured.parquet"
 _GPUS = 8
 ATTENTION = "triton"
-"""Of llm-foundry's configurations of 2023; the table says "flash attention" (``suites.toml``)."""
+"""Of llm-foundry's configurations of 2023; the table says "flash attention"."""
 
 
 def cases(data: Path) -> list[Case]:

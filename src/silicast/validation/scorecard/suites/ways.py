@@ -12,8 +12,8 @@ from silicast.validation.scorecard.baselines.raw_shapes import RawShapes
 from silicast.validation.scorecard.baselines.throughput import Throughput
 from silicast.validation.scorecard.baselines.wave_scaling import keys
 from silicast.validation.scorecard.kernel_suite import LabelOf, scored_part
+from silicast.validation.scorecard.results import ANALYTIC
 from silicast.validation.scorecard.rows import MeasuredRows, shares_of
-from silicast.validation.scorecard.run import ANALYTIC
 from silicast.validation.scorecard.suite import Scored, Suite, predicted, resting
 from silicast.validation.scorecard.training import all_tables, by_metric_and_device
 

@@ -1,17 +1,16 @@
-"""The accuracy tables of the README and of docs/accuracy-at-a-glance.md, made from the committed
-results of `silicast validate`."""
+"""The accuracy tables of the README and of the page of all suites, from the committed results."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from lab.source_code import ROOT
 from silicast.report.scorecard import markdown_table
 from silicast.report.tables import figure
-from tests.architecture.source_tree import ROOT
+from silicast.validation.scorecard.committed import summary_of
+from silicast.validation.scorecard.suite import suite_facts
 
-RESULTS = ROOT / "docs" / "accuracy"
 SUMMARY = (
     ("whole batch on an engine", "static_batch_total_ms", "end-to-end", "total_ms"),
     ("step of an engine", "engine_step_ms", "vllm-steps", "step_ms"),
@@ -26,6 +25,7 @@ SUMMARY = (
 )
 """The README's lines: what is predicted, its metric of suite ``unseen`` (empty if that leaves it
 out), and its suite and metric on measured boards."""
+README = ROOT / "README.md"
 GLANCE = ROOT / "docs" / "accuracy-at-a-glance.md"
 BASELINE = "roofline x constant"
 KNOWN = "architecture known"
@@ -105,7 +105,7 @@ def unseen_table() -> list[str]:
                     figure(int(ours["rows"])),
                     *(figure(ours.get(name)) for name in UNSEEN),
                     *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
-                    *(figure(others.get(name, {}).get("mean_ape_where_answered")) for name in WAYS),
+                    *(figure(_where_answered(others.get(name, {}))) for name in WAYS),
                 ]
             )
     headings = ("metric", "rows", *UNSEEN.values(), "seen: mean APE %", "bias %", *WAYS)
@@ -122,16 +122,24 @@ def with_table(text: str) -> str:
     return text
 
 
+def write_tables() -> None:
+    """Puts current tables into the README and the page of all suites."""
+    for path in (README, GLANCE):
+        text = path.read_text(encoding="utf-8")
+        if (current := with_table(text)) != text:
+            path.write_text(current, encoding="utf-8")
+
+
 def _results() -> list[dict[str, Any]]:
     """Committed results, whole models first."""
-    paths = sorted(RESULTS.glob("*.json"), key=lambda p: (p.stem != "end-to-end", p.stem))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    names = sorted(suite_facts(), key=lambda name: (name != "end-to-end", name))
+    return [committed for name in names if (committed := summary_of(name))]
 
 
 def _row(suite: str, metric: dict[str, Any]) -> list[str]:
     ours, others = metric["silicast"], metric["others"]
-    peers = {n: others[n] for n in metric["peers"] if "mean_ape_where_answered" in others[n]}
-    best = min(peers, key=lambda name: float(peers[name]["mean_ape_where_answered"]), default="")
+    peers = {n: others[n] for n in metric["peers"] if others[n]["answered_pct"] > 0.0}
+    best = min(peers, key=lambda name: _where_answered(peers[name]) or 0.0, default="")
     noise = metric.get("noise_floor_pct", {}).get("mean")
     return [
         f"[{suite}](accuracy/{suite}.md)",
@@ -146,9 +154,16 @@ def _row(suite: str, metric: dict[str, Any]) -> list[str]:
     ]
 
 
+def _where_answered(figures: dict[str, float]) -> float | None:
+    """The mean error of a baseline or peer on the rows that it answered; None = it has none."""
+    if not figures or figures["answered_pct"] == 0.0:
+        return None
+    return figures.get("mean_ape_where_answered", figures["mean_ape"])
+
+
 def _peer(name: str, figures: dict[str, Any]) -> str:
     """A peer's error on the rows that it answered, and ours there if those are not all."""
-    text = f"{figure(figures['mean_ape_where_answered'])} ({name})"
+    text = f"{figure(_where_answered(figures))} ({name})"
     answered = round(figures["rows"] * figures["answered_pct"] / 100)
     if answered == figures["rows"]:
         return text

@@ -1,31 +1,38 @@
-"""Predicted against measured time of whole models: the picture of the README.
-
-    .venv/bin/python benchmarks/plot_end_to_end.py
-
-Reads the measured cases, predicts them and writes docs/_static/end_to_end.svg (drawn the same for
-the same rows: no date, fixed identifiers).
-"""
+"""The picture of the README: predicted against measured time of whole models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from silicast.validation.scorecard.suite import data_folder, suites
+from silicast.report.tables import figure
+from silicast.validation.scorecard.figures import point_figures
+from silicast.validation.scorecard.results import rounded
+from silicast.validation.scorecard.suite import Scored
 
-PICTURE = Path(__file__).parents[1] / "docs" / "_static" / "end_to_end.svg"
+END_TO_END = "end_to_end.svg"
 TITLES = {"prefill_ms": "prefill", "decode_step_ms": "decode step", "total_ms": "whole batch"}
 
 
-def main() -> None:
+def title(metric: str, mean_ape: float) -> str:
+    """What stands over one part of the picture; the mean error as the README's table shows it."""
+    return f"{TITLES[metric]}: mean error {figure(rounded(mean_ape))} %"
+
+
+def draw_end_to_end(scored: Sequence[Scored], folder: Path) -> None:
+    """Writes the picture of a run of suite ``end-to-end``; the same bytes for the same rows.
+
+    Titles are text, not shapes, so that a test reads them.
+    """
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "silicast", "font.size": 9})
-    scored = suites()["end-to-end"].score(data_folder())
-    figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), constrained_layout=True)
+    mpl.rcParams.update({"svg.hashsalt": "silicast", "svg.fonttype": "none", "font.size": 9})
+    drawing, axes = plt.subplots(1, 3, figsize=(10, 3.6), constrained_layout=True)
     devices = sorted({str(d) for s in scored for d in s.groups["device"]})
     colours = {d: plt.get_cmap("tab10")(i) for i, d in enumerate(devices)}
     for axis, rows in zip(axes, scored, strict=True):
@@ -41,10 +48,10 @@ def main() -> None:
                 rows.measured[chosen], rows.estimate[chosen], yerr=error, fmt="o", markersize=4,
                 linewidth=0.7, color=colours[device], label=device,
             )  # fmt: skip
-        mape = np.mean(np.abs(rows.estimate / rows.measured - 1)) * 100
+        mean_ape = point_figures(rows.measured, rows.estimate)["mean_ape"]
         axis.set(
             xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
-            xlabel="measured, ms", title=f"{TITLES[rows.metric]}: mean error {mape:.1f} %",
+            xlabel="measured, ms", title=title(rows.metric, mean_ape),
         )  # fmt: skip
         for ticks in (axis.xaxis, axis.yaxis):
             ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -52,10 +59,5 @@ def main() -> None:
             ticks.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("predicted, ms")
     axes[0].legend(fontsize=7, frameon=False)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, metadata={"Date": None})
-    print(PICTURE)
-
-
-if __name__ == "__main__":
-    main()
+    drawing.savefig(folder / END_TO_END, metadata={"Date": None})
+    plt.close(drawing)
