@@ -9,9 +9,6 @@ from pathlib import Path
 
 from tests.architecture.source_tree import PACKAGE, ROOT, broken, imported_modules, tree_of
 
-GUARDED = {"app/commands/validate.py"}
-"""The file that says what to do where the scorecard is missing (silicast.validation.checkout)."""
-
 
 @cache
 def left_out() -> frozenset[Path]:
@@ -32,7 +29,7 @@ def test_what_is_left_out_exists() -> None:
 
 
 def imports_what_is_left_out(path: Path) -> Iterator[str]:
-    if is_left_out(path) or str(path.relative_to(PACKAGE)) in GUARDED:
+    if is_left_out(path):
         return
     for line, module in imported_modules(tree_of(path)):
         place = PACKAGE.parent.joinpath(*module.split("."))
@@ -44,9 +41,9 @@ def test_the_wheel_needs_none_of_it() -> None:
     assert broken(imports_what_is_left_out) == []
 
 
-def test_guarded_files_import_it_inside_the_guard() -> None:
-    for name in GUARDED:
-        text = (PACKAGE / name).read_text(encoding="utf-8")
-        guard = text.index("with needs_checkout():")
-        assert "scorecard import" not in text[:guard]
-        assert "silicast.validation.scorecard" in text[guard:]
+def test_the_provider_of_suites_exists_and_is_left_out() -> None:
+    """``silicast validate SUITE`` finds it by name where there is a checkout."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    module = project["tool"]["silicast"]["scorecard"].replace(".", "/")
+    path = next(p for p in (ROOT / f"{module}.py", ROOT / "src" / f"{module}.py") if p.is_file())
+    assert is_left_out(path) or not path.is_relative_to(PACKAGE)
