@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lab import source_code
+from lab.reads import numbers_hash, table_hash
 from silicast.core.catalog import CATALOG
 from silicast.validation.scorecard import committed, inputs
 from silicast.validation.scorecard.figures import summary
@@ -47,7 +48,7 @@ def test_nothing_is_stale_while_nothing_changes(read: Inputs, data: Path) -> Non
 
 
 def test_a_changed_table_is_named(read: Inputs, data: Path) -> None:
-    inputs.table_hash.cache_clear()
+    table_hash.cache_clear()
     (data / "rows" / "one.csv").write_text("2\n")
     assert list(changes(read, data)) == ["rows/one.csv"]
     assert list(changes(read, None)) == []
@@ -69,9 +70,9 @@ def test_a_card_and_a_comment_change_no_number(tmp_path: Path) -> None:
     one, other = tmp_path / "one.json", tmp_path / "other.json"
     one.write_text(json.dumps({"card": {"date": "1"}, "default": {"x": 1.0}}))
     other.write_text(json.dumps({"card": {"date": "2"}, "default": {"x": 1.0}}, indent=1))
-    assert inputs.numbers_hash(one) == inputs.numbers_hash(other)
+    assert numbers_hash(one) == numbers_hash(other)
     other.write_text(json.dumps({"card": {"date": "2"}, "default": {"x": 2.0}}))
-    assert inputs.numbers_hash(one) != inputs.numbers_hash(other)
+    assert numbers_hash(one) != numbers_hash(other)
 
 
 def test_a_module_that_is_gone_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
