@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from lab import fitting
+from lab.scorecard.held_out import held_out, unmeasured
+from lab.scorecard.rows import MeasuredRows, shares_of
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.gemm import bf16_rows
 from silicast.core.numerics import F64
 from silicast.learning.boosting import Settings, train
 from silicast.learning.features import Kernels, all_names
-from silicast.validation.scorecard.held_out import held_out, unmeasured
-from silicast.validation.scorecard.rows import MeasuredRows, shares_of
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.gemm import bf16_rows
 
 OUT = Path(__file__).parent / "results" / "across_architectures.json"
 ROWS = 4000

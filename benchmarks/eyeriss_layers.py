@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
+from lab.scorecard.suites.accelerator import ALEXNET, BATCH, words_to_units
 from silicast.accelerator.cost import Cost
 from silicast.accelerator.task import mapped, task_of
 from silicast.core.files import write_atomically
-from silicast.validation.scorecard.suites.accelerator import ALEXNET, BATCH, words_to_units
 
 OUT = Path(__file__).parent / "results" / "eyeriss_layers.json"
 VGG16_BATCH = 3

@@ -17,12 +17,12 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import F
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.streaming import NEUSIGHT
+from lab.scorecard.tables import read_records
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Setting
 from silicast.kernels.gemm_model import evaluate
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.streaming import NEUSIGHT
-from silicast.validation.scorecard.tables import read_records
 from silicast.workload.op import Variant
 
 TARGET = Path(__file__).parent / "results" / "kernel_choice.json"

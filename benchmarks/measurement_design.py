@@ -22,6 +22,9 @@ import msgspec
 import numpy as np
 
 from lab import fitting
+from lab.scorecard.held_out import unknown_architecture
+from lab.scorecard.suite import data_folder
+from lab.scorecard.user_tables import DEVICES, UserTable, user_tables
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.numerics import F64
 from silicast.kernels.check import op_at
@@ -31,9 +34,6 @@ from silicast.learning.calibration_fit import fit_offset, op_hash
 from silicast.learning.tiers import Evidence
 from silicast.measurement.design.point_design import PointDesign, Rule
 from silicast.measurement.design.points import KernelPoints, Points
-from silicast.validation.scorecard.held_out import unknown_architecture
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.user_tables import DEVICES, UserTable, user_tables
 
 TARGET = Path(__file__).parent / "results" / "measurement_design.json"
 FIGURE = Path(__file__).resolve().parents[1] / "docs" / "_static" / "measurement_design.svg"

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.mlenergy import runs
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.mlenergy import runs
 
 BANDS = (16, 64, 256, 1 << 20)
 

@@ -15,19 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from lab.scorecard.model_suite import Believed, Case, answered
+from lab.scorecard.rows import subsample
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites import mlenergy, mlperf, serving_throughput, splitwise, training
 from silicast.core.files import write_atomically
 from silicast.report.answers import title
 from silicast.report.numbers import Shown, percent, rounded
-from silicast.validation.scorecard.model_suite import Believed, Case, answered
-from silicast.validation.scorecard.rows import subsample
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites import (
-    mlenergy,
-    mlperf,
-    serving_throughput,
-    splitwise,
-    training,
-)
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "accuracy" / "plausibility.md"

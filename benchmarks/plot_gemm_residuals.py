@@ -13,14 +13,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from silicast.validation.scorecard.rows import held_out
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.gemm import (
-    bf16_rows,
-    fp32_rows,
-    pipeweave_rows,
-    vidur_rows,
-)
+from lab.scorecard.rows import held_out
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.gemm import bf16_rows, fp32_rows, pipeweave_rows, vidur_rows
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from lab.scorecard.suite import data_folder
 from silicast.core.files import write_atomically
-from silicast.validation.scorecard.suite import data_folder
 
 TABLE = "prices/gpu_prices.csv"
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.scorecard.model_suite import Case
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.serving import METRICS, cases, with_rate
 from silicast.core.numerics import F64
-from silicast.validation.scorecard.model_suite import Case
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.serving import METRICS, cases, with_rate
 
 OUT = Path(__file__).parent / "results" / "serving_learned.json"
 FOLDS = 5

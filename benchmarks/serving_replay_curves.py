@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.serving_replay import SERVING, replayed, specs
+from lab.scorecard.tables import read_records
 from silicast.core.numerics import F64
 from silicast.serving.records import Records
 from silicast.serving.step_mix import columns
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.serving_replay import SERVING, replayed, specs
-from silicast.validation.scorecard.tables import read_records
 
 OUT = Path(__file__).parents[1] / "docs" / "_static" / "serving_replay.svg"
 CURVES = ("running", "waiting")

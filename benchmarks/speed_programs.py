@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.scorecard.image_models import program_of
+from lab.scorecard.suites.vision import CAMPAIGNS, rows_of
 from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
 from silicast.composition.program import predict_program
 from silicast.hardware.catalog import find_device
-from silicast.validation.scorecard.image_models import program_of
-from silicast.validation.scorecard.suites.vision import CAMPAIGNS, rows_of
 from silicast.workload.compiled import fused_graph
 from silicast.workload.graph import Graph
 

@@ -21,9 +21,10 @@ from typing import Any
 
 import msgspec
 
+from lab.scorecard.committed import summary_of
+from lab.scorecard.costs import COSTS, reference_s
+from lab.scorecard.suite import suite_facts
 from silicast.core.files import write_atomically
-from silicast.validation.scorecard.costs import COSTS, reference_s
-from silicast.validation.scorecard.suite import suites
 
 SAMPLE, LARGER = 200, 5
 """Rows of the smaller sample, and how many times as many the larger has."""
@@ -71,15 +72,12 @@ def cost(suite: str, rows: int, patience: int, size: int) -> dict[str, Any]:
 
 def committed_rows(suite: str) -> int:
     """Rows of all metrics in the committed score."""
-    path = COSTS.parents[4] / "docs" / "accuracy" / f"{suite}.json"
-    return sum(
-        int(metric["silicast"]["rows"]) for metric in json.loads(path.read_text())["metrics"]
-    )
+    return sum(int(metric["silicast"]["rows"]) for metric in summary_of(suite)["metrics"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", default=list(suites()))
+    parser.add_argument("suites", nargs="*", default=list(suite_facts()))
     parser.add_argument("--patience", type=int, default=PATIENCE_S)
     parser.add_argument("--sample", type=int, default=SAMPLE)
     given = parser.parse_args()

@@ -19,10 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from lab import fitting
-from silicast.core.numerics import F64
-from silicast.kernels.gemm_choice import tile_probabilities
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.kernel_choice import (
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.kernel_choice import (
     SCORED_ROWS,
     Tuned,
     candidate_times,
@@ -31,6 +29,8 @@ from silicast.validation.scorecard.suites.kernel_choice import (
     quantile,
     tuned_rows,
 )
+from silicast.core.numerics import F64
+from silicast.kernels.gemm_choice import tile_probabilities
 
 TARGET = Path(__file__).parent / "results" / "tensile_tables.json"
 Product = tuple[str, str, float, float, float, float]

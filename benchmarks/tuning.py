@@ -22,16 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.dtypes import recipe_for
-from silicast.hardware.catalog import find_device
-from silicast.learning.configuration_ranking import ranked, shipped_ranker
-from silicast.learning.tuning_gain import GainBelief
-from silicast.scenario.diagnosis import Measured, diagnose_measured, group_errors
-from silicast.scenario.tuning import tune_experts
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.tables import read_arrow
-from silicast.validation.scorecard.tuning_rows import SIZES, gate_up, swept_problems
-from silicast.validation.scorecard.tuning_scores import (
+from lab.scorecard.suite import data_folder
+from lab.scorecard.tables import read_arrow
+from lab.scorecard.tuning_rows import SIZES, gate_up, swept_problems
+from lab.scorecard.tuning_scores import (
     SPLITS,
     Choice,
     choices,
@@ -39,6 +33,12 @@ from silicast.validation.scorecard.tuning_scores import (
     grouped_gains,
     rank_correlation,
 )
+from silicast.core.dtypes import recipe_for
+from silicast.hardware.catalog import find_device
+from silicast.learning.configuration_ranking import ranked, shipped_ranker
+from silicast.learning.tuning_gain import GainBelief
+from silicast.scenario.diagnosis import Measured, diagnose_measured, group_errors
+from silicast.scenario.tuning import tune_experts
 
 F = NDArray[np.float64]
 RESULT = Path(__file__).parent / "results" / "tuning.json"

@@ -45,11 +45,11 @@ from lab.chain import (
     with_stages,
 )
 from lab.reads import table_hash
+from lab.scorecard.suite import data_folder
 from lab.source_code import ROOT, code_hash
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.provenance import Provenance
-from silicast.validation.scorecard.suite import data_folder
 
 AGAIN = "run `make artefacts`"
 OTHER_CODE = "the code that makes"

@@ -15,8 +15,8 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Prior, Tables
+from lab.scorecard.rows import MeasuredRows, held_out
 from silicast.kernels.attention_schemes import Scheme, resolve_library, scheme_for
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
 from silicast.workload.library_file import Mainloop
 
 ROWS = 160

@@ -16,9 +16,9 @@ from typing import Any, final
 import msgspec
 
 from lab.reads import numbers_hash
+from lab.scorecard import held_out, tuning_held_out
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
-from silicast.validation.scorecard import held_out, tuning_held_out
 
 CHAIN = Path(__file__).with_name("chain.toml")
 FOLDERS: Mapping[str, Path] = {

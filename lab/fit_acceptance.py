@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from silicast.validation.scorecard.tables import read_records
+from lab.scorecard.tables import read_records
 
 TABLE = "serving/inferencex_golden_acceptance_length.parquet"
 METHODS = {"mtp": "_mtp", "eagle": "_eagle3"}

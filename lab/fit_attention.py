@@ -21,10 +21,10 @@ from lab import fitting
 from lab.attention_pool import Pool
 from lab.fitter import Body, Fitter
 from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
+from lab.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
+from lab.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
+from lab.scorecard.tables import mean_of_repeats, ops, read_records
 from silicast.kernels.attention_schemes import scheme_for
-from silicast.validation.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
-from silicast.validation.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
-from silicast.validation.scorecard.tables import mean_of_repeats, ops, read_records
 from silicast.workload.op import Variant
 
 ROWS_PER_DEVICE = 20_000

@@ -19,10 +19,10 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Prior
+from lab.scorecard.rows import MeasuredRows, held_out, some_of
+from lab.scorecard.suites.backward import TABLE, attention_rows, norm_rows
+from lab.scorecard.tables import read_records
 from silicast.kernels.norm_backward import of_library
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, some_of
-from silicast.validation.scorecard.suites.backward import TABLE, attention_rows, norm_rows
-from silicast.validation.scorecard.tables import read_records
 
 PRIORS: dict[str, Prior] = {
     "tensor_share": (0.6, 0.2, 1.0), "softmax_share": (0.3, 0.01, 3.0), "tail": (0.3, 0.01, 2.0),

@@ -26,6 +26,9 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants
+from lab.scorecard.held_out import unknown_architecture
+from lab.scorecard.suites.calibrated import SOURCES_READ
+from lab.scorecard.user_tables import DEVICES, UserTable, user_tables
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -42,9 +45,6 @@ from silicast.learning.interpolation import (
     trend_names,
     trend_of,
 )
-from silicast.validation.scorecard.held_out import unknown_architecture
-from silicast.validation.scorecard.suites.calibrated import SOURCES_READ
-from silicast.validation.scorecard.user_tables import DEVICES, UserTable, user_tables
 
 SISTERS = ("H200-SXM-141GB", "GB200")
 ROWS = 120

@@ -18,8 +18,8 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, Prior
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.liger import TABLE, timed_rows
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.liger import TABLE, timed_rows
 
 CYCLES: Prior = (0.7, 0.02, 6.0)
 BY_HAND: Prior = (0.3, 0.02, 3.0)

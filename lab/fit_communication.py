@@ -5,7 +5,7 @@
 Stages run one after the other, each on the rows in which its constants decide: NCCL's ring on
 NVLink, point to point, NVLS, the engines' kernels, PCIe, host floors. Half of the points of each
 device (by a hash of device, operation, participants and size) stay unseen by all that is fitted
-(:mod:`silicast.validation.scorecard.collectives`): the error model too is of fitted rows only, each
+(:mod:`lab.scorecard.collectives`): the error model too is of fitted rows only, each
 third of them under constants of the other two.
 
 The suite holds out: for each architecture the constants that it would get without its rows
@@ -33,6 +33,10 @@ from lab import fitting
 from lab.communication_stages import FITTED, Stage, stages
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.collectives import SPLIT, TABLES, CollectiveRows, read_collectives, train_on
+from lab.scorecard.held_out import OF_DEVICES, SHORT
+from lab.scorecard.rows import Mask
+from lab.scorecard.suites.communication import predict as predicted
 from silicast.communication.collective import collective_times
 from silicast.communication.selection import constants_of, sections, select, waits
 from silicast.core.prediction import Z90
@@ -40,16 +44,6 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics import Physics
 from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
-from silicast.validation.scorecard.collectives import (
-    SPLIT,
-    TABLES,
-    CollectiveRows,
-    read_collectives,
-    train_on,
-)
-from silicast.validation.scorecard.held_out import OF_DEVICES, SHORT
-from silicast.validation.scorecard.rows import Mask
-from silicast.validation.scorecard.suites.communication import predict as predicted
 
 PATH = fitting.PHYSICS / "communication.json"
 NO_CARD = fitting.card("", [], "")

@@ -20,12 +20,12 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
+from lab.scorecard.rows import Mask, MeasuredRows, held_out, some_of
+from lab.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
+from lab.scorecard.suites.other_vendors import DEEPBENCH
 from silicast.core.prediction import Z90
 from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
 from silicast.kernels.conv2d_shapes import Shape
-from silicast.validation.scorecard.rows import Mask, MeasuredRows, held_out, some_of
-from silicast.validation.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
-from silicast.validation.scorecard.suites.other_vendors import DEEPBENCH
 
 SPLIT = (
     "One layer in four (shape without the batch), by hash, is never fitted on any device, in any "

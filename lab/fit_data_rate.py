@@ -18,8 +18,8 @@ import numpy as np
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.moe import DIMS, PIPEWEAVE, pipeweave_rows
 
 LARGE_BYTES = 300e6
 CORRECTED, PLAIN = ("A40", "L20"), "RTX 6000 Ada"

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from silicast.validation.scorecard import traces
-from silicast.validation.scorecard.model_suite import Case
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites import diffusion
-from silicast.validation.scorecard.suites.diffusion import METRICS, Campaign
+from lab.scorecard import traces
+from lab.scorecard.model_suite import Case
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites import diffusion
+from lab.scorecard.suites.diffusion import METRICS, Campaign
 
 TARGET = Path(traces.__file__).with_name("diffusion_campaign.toml")
 HOST = (1.2, 1.0, 0.85, 0.7, 0.6, 0.5, 0.42, 0.35)

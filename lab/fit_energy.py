@@ -20,6 +20,8 @@ from scipy.optimize import least_squares
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows
+from lab.scorecard.suites.energy import LONG_S, TABLES, power_rows
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -36,8 +38,6 @@ from silicast.kernels.energy import (
     free_power,
 )
 from silicast.kernels.power import energy_growth
-from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suites.energy import LONG_S, TABLES, power_rows
 
 Parts = Sequence[MeasuredRows]
 

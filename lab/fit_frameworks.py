@@ -16,8 +16,8 @@ import numpy as np
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from silicast.validation.scorecard.suites.streaming import NEUSIGHT
-from silicast.validation.scorecard.tables import read_records
+from lab.scorecard.suites.streaming import NEUSIGHT
+from lab.scorecard.tables import read_records
 
 Rows = list[dict[str, Any]]
 SHORT = ("add", "mul", "addu", "mulu", "relu")

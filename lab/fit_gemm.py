@@ -40,9 +40,8 @@ from lab.gemm_problem import (
     solve,
     training,
 )
-from silicast.kernels.candidates import fetches_in_bulk
-from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suites.gemm import (
+from lab.scorecard.rows import MeasuredRows
+from lab.scorecard.suites.gemm import (
     bf16_rows,
     bmm_rows,
     fp32_rows,
@@ -50,6 +49,7 @@ from silicast.validation.scorecard.suites.gemm import (
     quantised_rows,
     vidur_rows,
 )
+from silicast.kernels.candidates import fetches_in_bulk
 
 START = {
     "tensor_efficiency": 0.92, "operand_bytes_per_clock": 340.0, "step_s": 5e-8, "wave_s": 1e-7,

@@ -20,6 +20,16 @@ from scipy.optimize import minimize
 
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.suites.kernel_choice import (
+    FITTED_ROWS,
+    SCORED_ROWS,
+    TABLE,
+    Tuned,
+    candidate_times,
+    chosen_candidate,
+    groups_of,
+    tuned_rows,
+)
 from silicast.core.numerics import I64
 from silicast.kernels.candidates import amd_sides
 from silicast.kernels.gemm_choice import (
@@ -30,16 +40,6 @@ from silicast.kernels.gemm_choice import (
     slopes_of,
     terms_of,
     weight_name,
-)
-from silicast.validation.scorecard.suites.kernel_choice import (
-    FITTED_ROWS,
-    SCORED_ROWS,
-    TABLE,
-    Tuned,
-    candidate_times,
-    chosen_candidate,
-    groups_of,
-    tuned_rows,
 )
 
 PULL, OWN_PULL = 0.3, 0.9

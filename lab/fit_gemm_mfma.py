@@ -22,6 +22,10 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior, Tables
+from lab.scorecard.rows import Mask, MeasuredRows
+from lab.scorecard.suites.kernel_choice import Tuned, tuned_rows
+from lab.scorecard.suites.mfma import aiter_groups
+from lab.scorecard.suites.other_vendors import xla_groups
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Clocks, Device
@@ -30,10 +34,6 @@ from silicast.kernels.gemm import Setting, analyse_rows, estimate
 from silicast.kernels.gemm_constants import selected
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.rows import Mask, MeasuredRows
-from silicast.validation.scorecard.suites.kernel_choice import Tuned, tuned_rows
-from silicast.validation.scorecard.suites.mfma import aiter_groups
-from silicast.validation.scorecard.suites.other_vendors import xla_groups
 from silicast.workload.op import OpBatch, Variant
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.mlenergy import case_of, runs
+from lab.scorecard.tables import read_records
 from silicast.composition.closed_loop import closed_loop
 from silicast.scenario.answerers.inference import batch_deployment
 from silicast.scenario.decode import decode
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.mlenergy import case_of, runs
-from silicast.validation.scorecard.tables import read_records
 
 VINTAGE = "bf106186f8"
 PARTS = {

@@ -21,12 +21,12 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
+from lab.scorecard.rows import MeasuredRows, held_out, least_hashed
+from lab.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.hardware.device import Device
 from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
 from silicast.kernels.recurrent_model import estimate
 from silicast.kernels.recurrent_work import Shape, Work
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
-from silicast.validation.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.workload.libraries import recurrent_styles
 from silicast.workload.library_file import RecurrentStyle
 

@@ -18,10 +18,10 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
+from lab.scorecard.rows import MeasuredRows, held_out, newest
+from lab.scorecard.suites.mla import DECODE, GENERATION, PREFILL, mla_rows
 from silicast.kernels.mla_module import MlaModule
 from silicast.kernels.mla_schemes import mla_scheme
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest
-from silicast.validation.scorecard.suites.mla import DECODE, GENERATION, PREFILL, mla_rows
 from silicast.workload.op import OpBatch
 
 ROWS_PER_FIT, STEPS = 4_000, 60

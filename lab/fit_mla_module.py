@@ -19,9 +19,9 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Prior, Tables
+from lab.scorecard.rows import MeasuredRows, held_out, newest, subsample
+from lab.scorecard.suites.mla import BLOCKS, mla_rows
 from silicast.kernels.mla_module import MlaModule
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, newest, subsample
-from silicast.validation.scorecard.suites.mla import BLOCKS, mla_rows
 
 ROWS_PER_CAMPAIGN = 300
 

@@ -23,9 +23,8 @@ from lab import fitting, moe_pooled
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Parameter, Tables
 from lab.moe_groups import SPREAD, START, Group, Styles, evaluate, grouped, log_ratio, plain
-from silicast.kernels.moe import GROWTHS, PHYSICS, grown
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.moe import (
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.moe import (
     fused_rows,
     layer_rows,
     pipeweave_rows,
@@ -33,6 +32,7 @@ from silicast.validation.scorecard.suites.moe import (
     thinned,
     wide_rows,
 )
+from silicast.kernels.moe import GROWTHS, PHYSICS, grown
 from silicast.workload.libraries import expert_styles
 
 ROWS = 160

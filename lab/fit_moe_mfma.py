@@ -19,9 +19,9 @@ from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior
 from lab.moe_groups import SPREAD, START
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.mfma import aiter_expert_groups
 from silicast.kernels.physics import replaced
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.mfma import aiter_expert_groups
 
 STYLE, ARCHITECTURE = "ck", "cdna3"
 PRIORS: dict[str, Prior] = {

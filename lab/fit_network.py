@@ -24,10 +24,10 @@ from scipy.optimize import least_squares
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior, Tables
+from lab.scorecard.collectives_between import TABLE, MultinodeRows, read_multinode
+from lab.scorecard.rows import Mask
 from silicast.communication.selection import select, shipped_sections
 from silicast.core.prediction import Z90
-from silicast.validation.scorecard.collectives_between import TABLE, MultinodeRows, read_multinode
-from silicast.validation.scorecard.rows import Mask
 
 LEAST_BYTES = 4 << 10
 LONG = 1 << 20

@@ -25,19 +25,19 @@ from scipy.optimize import least_squares
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.other_vendors import (
+    b60_expert_groups,
+    b60_groups,
+    deepbench_groups,
+    tpu_groups,
+)
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import Device
 from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import matrix_seconds
 from silicast.kernels.knowledge import Quality
 from silicast.kernels.physics import replaced
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.other_vendors import (
-    b60_expert_groups,
-    b60_groups,
-    deepbench_groups,
-    tpu_groups,
-)
 
 ARCHITECTURE = "tpu-v6e"
 

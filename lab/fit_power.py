@@ -26,15 +26,15 @@ from scipy.optimize import least_squares
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows, least_hashed
+from lab.scorecard.suites.energy import power_rows
+from lab.scorecard.suites.gemm import bf16_rows, fp32_rows, vidur_rows
+from lab.scorecard.suites.moe import layer_held_out, pipeweave_rows
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates
 from silicast.kernels.physics import load_physics
 from silicast.kernels.power import Draw, board_from, clock_share, drawn
-from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
-from silicast.validation.scorecard.suites.energy import power_rows
-from silicast.validation.scorecard.suites.gemm import bf16_rows, fp32_rows, vidur_rows
-from silicast.validation.scorecard.suites.moe import layer_held_out, pipeweave_rows
 
 ASSUMED = {
     "dram_byte_j": 5e-11,  # HBM2e and HBM3 with interface, about 6 pJ a bit

@@ -20,6 +20,9 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from lab.scorecard import tuning_held_out
+from lab.scorecard.suite import data_folder
+from lab.scorecard.tuning_rows import FOLDS, HEURISTIC, SWEEPS, Swept, sglang_rule, swept_problems
 from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
@@ -43,16 +46,6 @@ from silicast.learning.configuration_ranking import (
     write_ranker,
 )
 from silicast.learning.oblivious import Trees, binned, codes
-from silicast.validation.scorecard import tuning_held_out
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.tuning_rows import (
-    FOLDS,
-    HEURISTIC,
-    SWEEPS,
-    Swept,
-    sglang_rule,
-    swept_problems,
-)
 
 F = NDArray[np.float64]
 RECIPE = recipe_for("bf16")
@@ -256,7 +249,7 @@ def main() -> None:
 
 def _state_errors(problems: Sequence[Swept]) -> None:
     """Errors of rankers that had not seen the rows, written into the shipped card."""
-    from silicast.validation.scorecard.tuning_scores import errors_of_times
+    from lab.scorecard.tuning_scores import errors_of_times
 
     shipped = read_ranker(PATH)
     errors = errors_of_times(problems)

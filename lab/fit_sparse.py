@@ -19,11 +19,11 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows
+from lab.scorecard.suites.sparse import KERNELS, TABLES, sparse_rows
 from silicast.kernels.physics import Physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP
-from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suites.sparse import KERNELS, TABLES, sparse_rows
 
 SPLIT = (
     "one in five shapes (batch, new tokens, past tokens) is never fitted on any device; scores are "

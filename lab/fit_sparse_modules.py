@@ -23,14 +23,14 @@ from lab import fitting
 from lab.fit_sparse import OWN_START, SPLIT, Rows, mean_of, physics, score, spread_of
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
+from lab.scorecard.rows import Mask, MeasuredRows
+from lab.scorecard.suites.sparse import MODULES, TABLES
 from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics import load_physics, replaced
 from silicast.kernels.sparse_attention import style_of
 from silicast.kernels.sparse_constants import GROUP, library_style, sparse_constants
 from silicast.kernels.sparse_constants import MODULES as GROUP_OF_MODULES
-from silicast.validation.scorecard.rows import Mask, MeasuredRows
-from silicast.validation.scorecard.suites.sparse import MODULES, TABLES
 from silicast.workload.op import OpBatch
 
 ROWS = 40

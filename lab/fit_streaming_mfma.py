@@ -18,11 +18,11 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.other_vendors import amd_neusight_groups
 from silicast.kernels.physics import load_physics
 from silicast.kernels.streaming import analyse_stream
 from silicast.kernels.streaming_rates import GROUP, StreamingRates
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.other_vendors import amd_neusight_groups
 
 RANGES = {
     "stream_dispatch_s": 4.0, "stream_record_s": 4.0, "launch_cycles": 6.0, "dram_fraction": 2.0,

@@ -19,6 +19,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from lab import fitting
+from lab.scorecard import tuning_held_out
+from lab.scorecard.suite import data_folder
+from lab.scorecard.tuning_rows import (
+    DEFAULTS,
+    HEURISTIC,
+    SWEEPS,
+    Swept,
+    default_times,
+    sglang_rule,
+    swept_problems,
+)
 from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
@@ -28,17 +39,6 @@ from silicast.kernels.candidates import SWEEP, grid, legal
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.kernels.routing import busiest_loads
 from silicast.kernels.tile_times import Product, steps_of, tile_times
-from silicast.validation.scorecard import tuning_held_out
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.tuning_rows import (
-    DEFAULTS,
-    HEURISTIC,
-    SWEEPS,
-    Swept,
-    default_times,
-    sglang_rule,
-    swept_problems,
-)
 
 F = NDArray[np.float64]
 RANGES: Mapping[str, tuple[float, float, float]] = {

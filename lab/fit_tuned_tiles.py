@@ -20,9 +20,9 @@ from scipy.optimize import minimize
 
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F
+from lab.scorecard.tables import csv_records
 from silicast.kernels.candidates import tuned_sides
 from silicast.kernels.tuned_tiles import PHYSICS, terms_of, weight_name
-from silicast.validation.scorecard.tables import csv_records
 
 TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
 COLUMNS = {"m": "BLOCK_SIZE_M", "n": "BLOCK_SIZE_N", "k": "BLOCK_SIZE_K"}

@@ -16,6 +16,8 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from lab.scorecard.suite import data_folder
+from lab.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 from silicast.core.catalog import CATALOG
 from silicast.learning.boosting import Settings, train_odds
 from silicast.learning.oblivious import Trees
@@ -28,8 +30,6 @@ from silicast.learning.tuner_choice import (
     tuner_features,
     write_tuner,
 )
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.tuned_file_rows import TABLES, FileEntry, file_entries
 
 F = NDArray[np.float64]
 PATH = CATALOG / "tuning" / "tuner.json"

@@ -52,6 +52,12 @@ from typing import Any
 import numpy as np
 
 from lab import fitting
+from lab.scorecard.held_out import held_out, unmeasured
+from lab.scorecard.rows import MeasuredRows, shares_of
+from lab.scorecard.suite import data_folder, predicted, resting, suites
+from lab.scorecard.suites.intervals import OF_MODELS
+from lab.scorecard.tables import read_records
+from lab.scorecard.training import by_metric_and_device
 from lab.unseen_models import NONE, board_spreads, boards_of_models
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
@@ -59,12 +65,6 @@ from silicast.core.prediction import Z90
 from silicast.kernels.physics import forget_files, load_physics
 from silicast.kernels.unseen import SPREADS
 from silicast.learning.tiers import Evidence
-from silicast.validation.scorecard.held_out import held_out, unmeasured
-from silicast.validation.scorecard.rows import MeasuredRows, shares_of
-from silicast.validation.scorecard.suite import data_folder, predicted, resting, suites
-from silicast.validation.scorecard.suites.intervals import OF_MODELS
-from silicast.validation.scorecard.tables import read_records
-from silicast.validation.scorecard.training import by_metric_and_device
 
 ACCURACY = Path(__file__).resolve().parents[1] / "docs" / "accuracy"
 KINDS = ("learned", "known", "unmeasured")

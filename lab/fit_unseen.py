@@ -29,15 +29,15 @@ import numpy as np
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants
+from lab.scorecard.held_out import groups, held_out, unmeasured
+from lab.scorecard.rows import MeasuredRows, shares_of
+from lab.scorecard.suite import predicted
+from lab.scorecard.training import ONE_METRIC, all_tables, by_metric_and_device
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.unseen import SPREADS, octaves_between
 from silicast.learning.training import devices_left_out
-from silicast.validation.scorecard.held_out import groups, held_out, unmeasured
-from silicast.validation.scorecard.rows import MeasuredRows, shares_of
-from silicast.validation.scorecard.suite import predicted
-from silicast.validation.scorecard.training import ONE_METRIC, all_tables, by_metric_and_device
 
 ROWS = 400
 LEARNT_FROM, SCORED = 1500, 300

@@ -22,14 +22,14 @@ from scipy.optimize import least_squares
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.fitting import F
+from lab.scorecard.image_models import families, program_of
+from lab.scorecard.suites.vision import CAMPAIGNS, TIMES, Campaign, rows_of
 from silicast.composition.engine import find_engine
 from silicast.composition.machine import Machine
 from silicast.composition.program import predict_program
 from silicast.hardware.catalog import find_device
 from silicast.kernels.data_movement import OWN_RATES
 from silicast.kernels.physics import WHOLE_MODELS, replaced
-from silicast.validation.scorecard.image_models import families, program_of
-from silicast.validation.scorecard.suites.vision import CAMPAIGNS, TIMES, Campaign, rows_of
 from silicast.workload.compiled import fused_graph
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op

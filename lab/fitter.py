@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from lab import fitting
-from silicast.validation.scorecard.suite import data_folder
+from lab.scorecard.suite import data_folder
 
 Rows = TypeVar("Rows")
 Body = dict[str, Any]

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from lab.scorecard import held_out
+from lab.scorecard.rows import MeasuredRows
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.core.prediction import Z90
 from silicast.kernels.physics import Physics, PhysicsCard, replaced
-from silicast.validation.scorecard import held_out
-from silicast.validation.scorecard.rows import MeasuredRows
 
 F = NDArray[np.float64]
 Constants = dict[str, float]

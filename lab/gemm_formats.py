@@ -19,8 +19,8 @@ from lab.gemm_problem import (
     solve,
     training,
 )
+from lab.scorecard.rows import MeasuredRows
 from silicast.kernels.gemm_constants import BORROWS, WIDENED_BEFORE
-from silicast.validation.scorecard.rows import MeasuredRows
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from scipy.optimize import least_squares
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows, held_out, least_hashed
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
@@ -27,7 +28,6 @@ from silicast.kernels.gemm_constants import (
     run_as,
     selected,
 )
-from silicast.validation.scorecard.rows import MeasuredRows, held_out, least_hashed
 
 SPREAD = {
     "device_log_sd": 0.04, "family_log_sd": 0.03, "unmeasured_device_log_sd": 0.18,

@@ -25,11 +25,11 @@ from lab.fitter import Body
 from lab.fitting import Constants, Tables
 from lab.gemm_formats import FORMATS, fit_bmm, fit_format
 from lab.gemm_problem import architecture_of, label, log_ratio, maker
+from lab.scorecard.rows import MeasuredRows, least_hashed
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.kernels.candidates import fetches_in_bulk
 from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
-from silicast.validation.scorecard.rows import MeasuredRows, least_hashed
 
 ROWS, STEPS = 250, 40
 SCORED = 800

@@ -17,13 +17,13 @@ import numpy as np
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.suites.conv2d import conv_rows
-from silicast.validation.scorecard.suites.mfma import aiter_expert_groups, aiter_groups
-from silicast.validation.scorecard.suites.other_vendors import all_groups
-from silicast.validation.scorecard.suites.streaming import NEUSIGHT
-from silicast.validation.scorecard.tables import AIC, read_columns
-from silicast.validation.scorecard.training import ONE_METRIC, by_metric_and_device
+from lab.scorecard.suite import data_folder
+from lab.scorecard.suites.conv2d import conv_rows
+from lab.scorecard.suites.mfma import aiter_expert_groups, aiter_groups
+from lab.scorecard.suites.other_vendors import all_groups
+from lab.scorecard.suites.streaming import NEUSIGHT
+from lab.scorecard.tables import AIC, read_columns
+from lab.scorecard.training import ONE_METRIC, by_metric_and_device
 
 LOG_SD_PER_OCTAVE = 0.1
 LATENT = ("context_mla", "generation_mla", "mla_context_module", "mla_generation_module")

@@ -11,6 +11,7 @@ import numpy as np
 
 from lab import fitting
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows
 from silicast.kernels.moe import (
     PHYSICS,
     Columns,
@@ -23,7 +24,6 @@ from silicast.kernels.moe import (
 )
 from silicast.kernels.moe_model import Layer, estimate
 from silicast.kernels.physics import replaced
-from silicast.validation.scorecard.rows import MeasuredRows
 
 START = {
     "tensor_efficiency": 0.75, "operand_bytes_per_clock": 250.0, "unpack_per_clock": 100.0,

@@ -18,8 +18,8 @@ from statistics import median
 
 import numpy as np
 
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.tables import read_records
+from lab.scorecard.suite import data_folder
+from lab.scorecard.tables import read_records
 
 TABLE = "vision/triton_server_a100_v100.parquet"
 BESIDE = ("server_queue_raw", "client_send_raw", "network_raw")

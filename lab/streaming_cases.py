@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.fitting import Constants, F, Tables
+from lab.scorecard.rows import MeasuredRows
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
 from silicast.kernels.streaming_rates import StreamingRates
-from silicast.validation.scorecard.rows import MeasuredRows
 
 LONG_US = 20.0
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from lab.chain import artefact_named, made_later
 from lab.reads import FILES, watch
+from lab.scorecard.suite import data_folder
 from silicast.kernels.physics import NO_CONSTANTS, replaced
-from silicast.validation.scorecard.suite import data_folder
 
 
 def main() -> None:

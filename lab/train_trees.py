@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from lab.scorecard.suite import data_folder
+from lab.scorecard.training import trainers
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.learning.artefact import FORMAT, Card, folder, write_artefact
-from silicast.validation.scorecard.suite import data_folder
-from silicast.validation.scorecard.training import trainers
 
 
 def train(family: str, data: Path) -> Card:

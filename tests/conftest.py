@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lab.scorecard.suite import data_folder
 from silicast.core.errors import SilicastError
-from silicast.validation.scorecard.suite import data_folder
 
 settings.register_profile("repeatable", derandomize=True, print_blob=True, deadline=None)
 settings.register_profile("fresh", print_blob=True, deadline=None)

@@ -8,16 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.scorecard.rows import newest
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.attention import DECODE, PREFILL, decoder_rows, geometry_held_out
 from silicast.core.numerics import F64
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.rows import newest
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.attention import (
-    DECODE,
-    PREFILL,
-    decoder_rows,
-    geometry_held_out,
-)
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.scorecard.collectives import LONG, read_collectives
+from lab.scorecard.collectives_between import read_multinode
+from lab.scorecard.held_out import collectives_without, constants_without, held_out
+from lab.scorecard.suite import Scored, suites
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.collectives import LONG, read_collectives
-from silicast.validation.scorecard.collectives_between import read_multinode
-from silicast.validation.scorecard.held_out import collectives_without, constants_without, held_out
-from silicast.validation.scorecard.suite import Scored, suites
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.figures import ape
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.energy import LONG_S, power_rows
+from lab.scorecard.figures import ape
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.energy import LONG_S, power_rows
 
 pytestmark = pytest.mark.data
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.core.numerics import F64
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suites.gemm import (
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suites.gemm import (
     CAMPAIGNS,
     bf16_rows,
     bmm_rows,
@@ -19,6 +18,7 @@ from silicast.validation.scorecard.suites.gemm import (
     roofline_s,
     vidur_rows,
 )
+from silicast.core.numerics import F64
 
 pytestmark = pytest.mark.data
 LIMITS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.figures import interval_figures
-from silicast.validation.scorecard.suite import Scored, suites
+from lab.scorecard.figures import interval_figures
+from lab.scorecard.suite import Scored, suites
 
 pytestmark = pytest.mark.full
 

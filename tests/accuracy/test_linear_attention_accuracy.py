@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.scorecard.figures import one_constant
+from lab.scorecard.rows import least_hashed
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.linear_attention import COLUMNS, mixer_rows
 from silicast.scenario.kernel_case import kernel_case
-from silicast.validation.scorecard.figures import one_constant
-from silicast.validation.scorecard.rows import least_hashed
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.linear_attention import COLUMNS, mixer_rows
 
 pytestmark = pytest.mark.data
 

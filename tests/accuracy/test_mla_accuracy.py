@@ -7,14 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.mla import (
-    BLOCKS,
-    DECODE,
-    PREFILL,
-    heads_held_out,
-    mla_rows,
-)
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.mla import BLOCKS, DECODE, PREFILL, heads_held_out, mla_rows
 
 pytestmark = pytest.mark.data
 

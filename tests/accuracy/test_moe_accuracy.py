@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.rows import MeasuredRows, held_out
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.moe import (
+from lab.scorecard.rows import MeasuredRows, held_out
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.moe import (
     layer_held_out,
     layer_rows,
     pipeweave_rows,

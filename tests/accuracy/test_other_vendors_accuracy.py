@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.figures import ape
-from silicast.validation.scorecard.rows import held_out
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.other_vendors import all_groups
+from lab.scorecard.figures import ape
+from lab.scorecard.rows import held_out
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.other_vendors import all_groups
 
 pytestmark = pytest.mark.data
 

@@ -16,17 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silicast.app.cli import main
-from silicast.kernels.check import op_at
-from silicast.kernels.energy import kernel_energy
-from silicast.scenario.kernel_table_of import kernel_table_of
-from silicast.validation.scorecard import collectives as collectives_source
-from silicast.validation.scorecard.collectives import CollectiveRows, read_collectives
-from silicast.validation.scorecard.kernel_suite import KernelScore
-from silicast.validation.scorecard.model_suite import Believed, Case, answered
-from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suite import predicted, suites
-from silicast.validation.scorecard.suites import (
+from lab.scorecard import collectives as collectives_source
+from lab.scorecard.collectives import CollectiveRows, read_collectives
+from lab.scorecard.kernel_suite import KernelScore
+from lab.scorecard.model_suite import Believed, Case, answered
+from lab.scorecard.rows import MeasuredRows
+from lab.scorecard.suite import predicted, suites
+from lab.scorecard.suites import (
     end_to_end,
     graph,
     mlenergy,
@@ -36,8 +32,12 @@ from silicast.validation.scorecard.suites import (
     silicon_sample,
     training_step,
 )
-from silicast.validation.scorecard.suites.communication import predict
-from silicast.validation.scorecard.suites.energy import power_rows
+from lab.scorecard.suites.communication import predict
+from lab.scorecard.suites.energy import power_rows
+from silicast.app.cli import main
+from silicast.kernels.check import op_at
+from silicast.kernels.energy import kernel_energy
+from silicast.scenario.kernel_table_of import kernel_table_of
 
 pytestmark = pytest.mark.data
 

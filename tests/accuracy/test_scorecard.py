@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from silicast.validation.scorecard.committed import FOLDER, page_of, stale, summary_of
-from silicast.validation.scorecard.costs import is_quick
-from silicast.validation.scorecard.results import threshold_failures
-from silicast.validation.scorecard.run import run
-from silicast.validation.scorecard.suite import data_if_there, suite_facts, suites
+from lab.scorecard.committed import FOLDER, page_of, stale, summary_of
+from lab.scorecard.costs import is_quick
+from lab.scorecard.results import threshold_failures
+from lab.scorecard.run import run
+from lab.scorecard.suite import data_if_there, suite_facts, suites
 
-RUN = "python -m silicast.validation.scorecard"
+RUN = "python -m lab.scorecard"
 SAMPLE_ROWS = 400
 SAMPLE_SLACK = 1.6
 """A sample's mean may be worse than the whole's by chance; more than this is a regression."""

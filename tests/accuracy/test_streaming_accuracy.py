@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.validation.scorecard.figures import ape, interval_figures, point_figures
-from silicast.validation.scorecard.rows import MeasuredRows
-from silicast.validation.scorecard.suite import Scored, suites
-from silicast.validation.scorecard.suites.streaming import streaming_rows
+from lab.scorecard.figures import ape, interval_figures, point_figures
+from lab.scorecard.rows import MeasuredRows
+from lab.scorecard.suite import Scored, suites
+from lab.scorecard.suites.streaming import streaming_rows
 
 pytestmark = pytest.mark.data
 NAMES = ("norms", "silu_mul", "elementwise", "softmax", "quantize")

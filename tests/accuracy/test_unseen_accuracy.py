@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.validation.scorecard.suites.unseen import ABOVE_KERNELS
+from lab.scorecard.suites.unseen import ABOVE_KERNELS
 
 pytestmark = pytest.mark.data
 

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.scorecard.accuracy_tables import write_tables
 from silicast.app import status
 from silicast.app.cli import main
-from silicast.validation.scorecard.accuracy_tables import write_tables
 from tests.architecture.source_tree import ROOT
 from tests.docs.cli_page import PAGE, page
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 
-from silicast.validation.scorecard.accuracy_tables import GLANCE, with_table
-from silicast.validation.scorecard.committed import summary_of
-from silicast.validation.scorecard.pictures import END_TO_END, TITLES, title
+from lab.scorecard.accuracy_tables import GLANCE, with_table
+from lab.scorecard.committed import summary_of
+from lab.scorecard.pictures import END_TO_END, TITLES, title
 from tests.architecture.source_tree import ROOT
 from tests.docs.console import steps
 
@@ -16,16 +16,12 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_accuracy_table_shows_the_committed_results() -> None:
-    assert with_table(README) == README, (
-        "`python -m silicast.validation.scorecard --pages` writes it anew"
-    )
+    assert with_table(README) == README, "`python -m lab.scorecard --pages` writes it anew"
 
 
 def test_the_page_of_all_suites_shows_the_committed_results() -> None:
     page = GLANCE.read_text(encoding="utf-8")
-    assert with_table(page) == page, (
-        "`python -m silicast.validation.scorecard --pages` writes it anew"
-    )
+    assert with_table(page) == page, "`python -m lab.scorecard --pages` writes it anew"
 
 
 def test_a_visitor_reads_it_in_minutes() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from lab import fitting
 from lab.fitter import Body, Fitter
+from lab.scorecard.held_out import Body as HeldOut
 from silicast.kernels.physics import Physics
-from silicast.validation.scorecard.held_out import Body as HeldOut
 
 Rows = Mapping[str, list[float]]
 

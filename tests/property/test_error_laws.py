@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.scorecard.suites.intervals import independent, linear
 from silicast.composition.engine import find_engine
 from silicast.composition.error_correlation import KNOWLEDGE, Pairs, distances
 from silicast.composition.machine import Machine
@@ -18,7 +19,6 @@ from silicast.composition.stage_graph import StageGraph, StageNode
 from silicast.composition.uncertainty import ALL_KERNELS, HOST, Sum, Uncertainty, narrowed_sum
 from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
-from silicast.validation.scorecard.suites.intervals import independent, linear
 from silicast.workload.graph import Block, Graph, Node
 from silicast.workload.op import Op
 

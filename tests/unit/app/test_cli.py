@@ -309,7 +309,7 @@ def test_errors_are_json_where_json_is_asked(command: str, kind: str, capsys: Ca
 def test_suites_without_pyarrow_say_what_to_install(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation.scorecard.suite import suite_named
+    from lab.scorecard.suite import suite_named
 
     for table in suite_named("gemm").source:
         (tmp_path / table).parent.mkdir(parents=True, exist_ok=True)
@@ -348,7 +348,7 @@ def test_an_installed_package_scores_measurements_and_checks_files(
 def test_a_folder_that_cannot_be_made_is_named(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from silicast.validation.scorecard import provider
+    from lab.scorecard import provider
 
     monkeypatch.setattr(provider, "run", lambda *_names, **_rest: [])
     monkeypatch.setattr(provider, "expense", lambda *_: [])

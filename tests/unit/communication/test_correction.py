@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.scorecard.collective_training import MeasuredCalls, train_collectives
 from silicast.communication.collective import (
     CollectiveTimes,
     analytic_model,
@@ -24,7 +25,6 @@ from silicast.communication.features import (
     table,
 )
 from silicast.communication.topology import Topology
-from silicast.communication.training import MeasuredCalls, train_collectives
 from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link

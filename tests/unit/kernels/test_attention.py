@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from lab.scorecard.held_out import unknown_architecture
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention_decode import AttentionDecode
@@ -17,7 +18,6 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics import load_physics
 from silicast.learning.tiers import kernel_times
-from silicast.validation.scorecard.held_out import unknown_architecture
 from silicast.workload.op import Dim, Op, OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "RTX PRO 6000 S", "T4")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.scorecard.held_out import held_out
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
@@ -21,7 +22,6 @@ from silicast.kernels.energy import (
 )
 from silicast.kernels.implementation import KernelTimes, families, implementation_for
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.held_out import held_out
 from silicast.workload.op import Op, OpBatch, Variant
 
 BOARDS = ("H200", "GB200", "L40S", "T4", "A100", "MI300X", "P100-PCIE-16GB")

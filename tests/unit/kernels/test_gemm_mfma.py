@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lab.scorecard.suites.mfma import experts_held_out, products_held_out
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.kernels.gemm import Gemm
 from silicast.kernels.gemm_constants import constants_for
 from silicast.kernels.physics import constants_of, load_physics, measured_constants
-from silicast.validation.scorecard.suites.mfma import experts_held_out, products_held_out
 from silicast.workload.op import Op, OpBatch, Variant
 
 LATER = ("MI300X", "MI325X", "MI308X", "MI350X", "MI355X")

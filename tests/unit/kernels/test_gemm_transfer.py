@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.scorecard.held_out import held_out, unmeasured
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
@@ -20,7 +21,6 @@ from silicast.kernels.gemm_constants import (
     selected,
 )
 from silicast.kernels.physics import load_physics
-from silicast.validation.scorecard.held_out import held_out, unmeasured
 from silicast.workload.op import Op, OpBatch, Variant
 
 A100, H100, B200, L40S = (find_device(x) for x in ("A100", "H100", "B200", "L40S"))

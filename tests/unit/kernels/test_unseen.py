@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.scorecard.held_out import unmeasured
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for, shared_of
 from silicast.kernels.physics import NO_CONSTANTS, load_physics, replaced
@@ -18,7 +19,6 @@ from silicast.kernels.unseen import (
     seen_of,
     unseen_errors,
 )
-from silicast.validation.scorecard.held_out import unmeasured
 from silicast.workload.op import Op, OpBatch, Variant
 
 H100, H20, H200 = (find_device(name) for name in ("H100", "H20", "H200"))

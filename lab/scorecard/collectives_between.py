@@ -1,0 +1,121 @@
+"""Measured collectives between nodes as arrays: what the suite ``collectives-multinode`` scores.
+
+Traps of the table are handled here (training/README.md): rows of one node and those that are not
+the library's are dropped, in place and out of place become their median, and so do PICO's repeats:
+requests that it did not support ran its own choice, five times over, or its ring.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from lab.scorecard.rows import Labels
+from lab.scorecard.tables import read_records
+from silicast.communication.features import Call
+from silicast.communication.topology import Topology
+from silicast.core.numerics import F64, I64
+from silicast.hardware.catalog import find_device
+from silicast.hardware.cluster import cluster_of
+
+TABLE = "training/collectives_multinode.parquet"
+_DEVICES = {
+    "A100-40GB": "A100-SXM-40GB", "A100-80GB": "A100-SXM-80GB", "H100-SXM": "H100-SXM-80GB",
+    "H200-SXM": "H200-SXM-141GB", "B200-SXM": "B200-SXM-180GB",
+    "H100-64GB (MareNostrum5 ACC custom)": "H100-96G-HBM2e-500W",
+}  # fmt: skip
+"""MareNostrum's board of four has HBM2e as the one of the catalog has; only links count here."""
+_NETWORKS = (
+    ("EFA 4x100Gbps", "efa-50g"), ("EFA", "efa-400g"), ("GPUDirect-TCPXO", "tcpxo"),
+    ("GPUDirect-TCPX", "tcpx"), ("RoCE", "roce-400g"), ("InfiniBand NDR200", "infiniband-hdr"),
+    ("InfiniBand", "infiniband-ndr"),
+)  # fmt: skip
+"""How a network's description begins -> its name in the catalog; the first that fits. A port of
+NDR200 has the rate of HDR."""
+_FORCED = {"tree": "tree", "ring": "ring"}
+
+
+@final
+@dataclass(frozen=True)
+class MultinodeRows:
+    """Distinct measured points, arrays of shape (n,).
+
+    Attributes:
+        network: name in the catalog; kind: of it.
+        per_node: devices of a node.
+        forced: the algorithm that the library was told to run, "" = none.
+        run: where the row was published.
+        seconds: median over repeats, in place and out of place.
+        noise: half the relative range over them, NaN if measured once.
+    """
+
+    provider: Labels
+    network: Labels
+    device: Labels
+    op: Labels
+    gpus: I64
+    per_node: I64
+    forced: Labels
+    dtype: Labels
+    run: Labels
+    size: I64
+    seconds: F64
+    noise: F64
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def take(self, rows: np.ndarray) -> MultinodeRows:
+        """The rows selected by a mask or by indices."""
+        return MultinodeRows(**{name: column[rows] for name, column in vars(self).items()})
+
+    @property
+    def nodes(self) -> I64:
+        """Nodes that take part."""
+        return -(-self.gpus // self.per_node)
+
+    def calls(self) -> Iterator[tuple[Call, I64]]:
+        """Calls, and the rows of each, which one vectorised call can predict."""
+        columns = (self.device, self.network, self.op, self.gpus, self.per_node, self.forced,
+                   self.dtype)  # fmt: skip
+        found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for row, key in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
+            found[key].append(row)
+        for (name, network, op, gpus, per_node, forced, dtype), rows in found.items():
+            device = find_device(name)
+            link = cluster_of(device, inter_node=network).inter_node.link
+            topology = Topology.of(device, gpus, gpus_per_node=per_node, inter=link)
+            yield Call(op, topology, dtype=dtype, forced=forced), np.array(rows)
+
+
+def read_multinode(data: Path, *, least: int = 0) -> MultinodeRows:
+    """All rows between nodes of messages of at least ``least`` bytes, sorted."""
+    points: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row in read_records(data / TABLE):
+        good = row["multi_node"] and str(row["quality"]).startswith("good")
+        if good and row["bytes"] >= least:
+            points[_key(row)].append(row["time_us"] * 1e-6)
+    keys = sorted(points)
+    repeats = [points[key] for key in keys]
+    names = list(MultinodeRows.__dataclass_fields__)[:10]
+    columns: dict[str, Any] = dict(zip(names, map(np.array, zip(*keys, strict=True)), strict=True))
+    seconds = np.array([float(np.median(times)) for times in repeats])
+    spread = [
+        (max(x) - min(x)) / 2 / float(np.median(x)) if len(x) > 1 else np.nan for x in repeats
+    ]
+    return MultinodeRows(**columns, seconds=seconds, noise=np.array(spread))
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    network = next(name for start, name in _NETWORKS if row["network"].startswith(start))
+    ran = str(row["algo_effective"]).split(" ")[0]
+    forced = _FORCED.get(ran, "")
+    run = row["log_id"] if row["algo_setting"] == "default" else row["provider"]
+    dtype = "int32" if row["dtype"].startswith("int32") else "fp32"
+    return (row["provider"], network, _DEVICES[row["gpu"]], row["op"], row["gpus"],
+            row["gpus_per_node"], forced, dtype, run, row["bytes"])  # fmt: skip

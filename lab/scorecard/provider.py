@@ -1,0 +1,24 @@
+"""What ``silicast validate`` calls; named in ``pyproject.toml`` as the provider of the suites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.scorecard import results
+from lab.scorecard.pages import scorecard_page, scorecard_table
+from lab.scorecard.results import threshold_failures
+from lab.scorecard.run import expense, foretold_s, run
+from silicast.core.files import write_atomically
+
+__all__ = ["expense", "foretold_s", "run", "save", "table", "threshold_failures"]
+
+table = scorecard_table
+
+
+def save(result: Mapping[str, Any], folder: Path) -> Path:
+    """Writes a result as JSON and, beside it, as a page with every group."""
+    path = results.save(result, folder)
+    write_atomically(path.with_suffix(".md"), scorecard_page(result).encode("utf-8"))
+    return path

@@ -1,0 +1,234 @@
+"""Boards left out whole, with their twins: what a board gets that nobody has measured.
+
+Kernels and whole models alike are predicted as if no board of their architecture had ever been
+measured (:func:`~lab.scorecard.held_out.unknown_architecture`), and stand beside
+the same rows predicted with all that is shipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from lab.scorecard.baselines.neusight import NeuSight
+from lab.scorecard.baselines.wave_scaling import WaveScaling
+from lab.scorecard.collectives import read_collectives
+from lab.scorecard.held_out import groups, held_out, unknown_architecture, unmeasured
+from lab.scorecard.kernel_suite import scored_part
+from lab.scorecard.model_suite import NAN, Believed, Case, answered, score_cases
+from lab.scorecard.rows import MeasuredRows, shares_of, subsample
+from lab.scorecard.suite import Scored, Suite, predicted
+from lab.scorecard.suites import communication, end_to_end, graph, silicon_sample, vllm_steps
+from lab.scorecard.suites.ways import LABELS
+from lab.scorecard.training import all_tables, by_metric_and_device
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+
+ROWS = 1000
+"""Of each kernel's metric and device, about."""
+FEW_PARTS = 16
+"""Parts of each metric and device that a sample reads."""
+LEARNT_FROM = 2000
+"""Rows of each other device that baselines learn from."""
+KNOWN = "architecture known"
+"""The same rows with all that is shipped."""
+
+_Way = Callable[[MeasuredRows], F64]
+_Key = tuple[str, str]
+_Rows = Mapping[_Key, Sequence[MeasuredRows]]
+
+
+def _score(data: Path, limit: int | None) -> Iterator[Scored]:
+    """Sources of whole models and collectives; then kernels, one metric a family and format."""
+    for source in ABOVE_KERNELS:
+        yield from unseen(source, data, limit)
+    yield from _kernels(data, limit)
+
+
+def _kernels(data: Path, limit: int | None) -> Iterator[Scored]:
+    rows = by_metric_and_device(data)
+    wanted = {architecture for group in groups() for architecture in held_out(group)}
+    found: dict[str, list[Scored]] = {}
+    origins: dict[_Key, WaveScaling] = {}
+    laws: dict[_Key, _Way] = {}
+    for metric, device in rows:
+        if find_device(device).architecture in wanted:
+            more = _of_device(rows, metric, device, limit, origins, laws)
+            found.setdefault(metric, []).extend(more)
+    for metric in sorted(found):
+        if found[metric]:
+            yield Scored.joined(metric, found[metric])
+
+
+def _of_device(
+    rows: _Rows, metric: str, device: str, limit: int | None, origins: dict[_Key, WaveScaling],
+    laws: dict[_Key, _Way],
+) -> Iterator[Scored]:  # fmt: skip
+    """Rows of one metric and device; none if its family was not fitted without it."""
+    count = ROWS if limit is None else max(10, limit // 4)
+    parts = rows[metric, device]
+    if limit is not None:
+        parts = parts[:: math.ceil(len(parts) / FEW_PARTS)]
+    parts = shares_of(parts, count, held=True)
+    architecture = find_device(device).architecture
+    known = [predicted(part).estimate_s for part in parts]
+    with unmeasured(architecture):
+        unknown = [predicted(part) for part in parts]
+    if not parts or any(times.measured for times in unknown):
+        return
+    ways = _none()
+    if limit is None:
+        ways = _ways(rows, metric, architecture, parts, origins, laws)
+    for part, without, own in zip(parts, unknown, known, strict=True):
+        others = {KNOWN: own, **{name: way(part) for name, way in ways.items()}}
+        yield scored_part(metric, part, without, lambda _, x: x.bound_s, LABELS, others)
+
+
+def _ways(
+    rows: _Rows, metric: str, architecture: str, parts: Sequence[MeasuredRows],
+    origins: dict[_Key, WaveScaling], laws: dict[_Key, _Way],
+) -> dict[str, _Way]:  # fmt: skip
+    """Baselines that know the other architectures only; ``origins`` remembers tables of devices,
+    ``laws`` those that were learned without an architecture.
+    """
+    others = [
+        key for key in rows if key[0] == metric and find_device(key[1]).architecture != architecture
+    ]
+    if not others:
+        return _none()
+    model = parts[0].model
+    for key in others:
+        if key not in origins:
+            origins[key] = WaveScaling(model, rows[key])
+    origin = max((origins[key] for key in others), key=lambda each: each.reach(parts))
+    known = metric, architecture
+    if known not in laws:
+        taught = [part for key in others for part in shares_of(rows[key], LEARNT_FROM, held=False)]
+        laws[known] = NeuSight(model, taught).seconds if taught else _unanswered
+    return {"NeuSight's law": laws[known], "wave scaling": origin.seconds}
+
+
+def _none() -> dict[str, _Way]:
+    return {"NeuSight's law": _unanswered, "wave scaling": _unanswered}
+
+
+def _unanswered(part: MeasuredRows) -> F64:
+    return np.full(len(part), np.nan)
+
+
+Scores = Callable[[Path, int | None, Callable[[str], bool]], Iterable[Scored]]
+"""A data folder, a limit of rows and which boards -> one metric after the other."""
+
+
+@final
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of whole models that one source measured: cases of a model suite.
+
+    Attributes:
+        metrics: as reported -> as measured.
+        cases: of a data folder.
+        answer: of a case.
+        kept: which cases.
+    """
+
+    metrics: Mapping[str, str]
+    cases: Callable[[Path], Sequence[Case]]
+    answer: Callable[[Case], Mapping[str, Believed]] = answered
+    kept: Callable[[Case], bool] = lambda _: True
+
+    def __call__(
+        self, data: Path, limit: int | None, on: Callable[[str], bool]
+    ) -> Iterator[Scored]:
+        """One metric after the other."""
+        cases = [case for case in self.cases(data) if self.kept(case)]
+        sample = [cases[i] for i in subsample(len(cases), limit)]
+        chosen = [case for case in sample if on(case.labels["device"])]
+        answers = [self.answer(case) for case in chosen]
+        for metric, of in self.metrics.items():
+            if any(np.isfinite(case.measured.get(of, NAN)) for case in chosen):
+                yield score_cases(metric, chosen, answers, of=of)
+
+
+def _collectives(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator[Scored]:
+    """The half of the points that nothing is fitted on."""
+    rows = read_collectives(data)
+    rows = rows.take(~rows.fitted)
+    rows = rows.take(subsample(len(rows), limit))
+    rows = rows.take(np.array([on(name) for name in rows.device.tolist()]))
+    if len(rows):
+        yield communication.scored("collective_us", rows, communication.predict(rows))
+
+
+def _steps(data: Path, limit: int | None, on: Callable[[str], bool]) -> Iterator[Scored]:
+    """Single steps of an engine, of one board."""
+    for scored in vllm_steps.SUITES[0].score(data, limit):
+        mine = np.array([on(name) for name in scored.groups["device"].tolist()])
+        if scored.metric == "step_ms" and mine.any():
+            yield replace(scored, metric="engine_step_ms").take(np.flatnonzero(mine))
+
+
+OF_MODELS: tuple[tuple[Scores, str], ...] = (
+    (_Runs({f"static_batch_{n}": n for n in end_to_end.METRICS}, end_to_end.cases), "bf16"),
+    *(
+        (
+            _Runs(
+                {f"graph_{name}_ms": "e2e_ms"}, graph.cases, graph.answer,
+                lambda case, sets=sets: case.labels["set"] in sets,  # type: ignore[misc]
+            ),
+            "fp32",
+        )
+        for name, sets in {
+            "plain_nvidia": {graph.PLAIN}, "mi100": {"MI100"},
+            "parallel_or_compiled": {graph.PARALLEL, graph.COMPILED},
+        }.items()
+    ),
+    (
+        _Runs(
+            {"tpot_consistent_ms": "tpot_ms"}, silicon_sample.cases, silicon_sample.answer,
+            lambda case: case.labels["repeats"] != "contradictory",
+        ),
+        "bf16",
+    ),
+    (_steps, "bf16"),
+)  # fmt: skip
+"""Sources of whole models, and the format of most of their products."""
+ABOVE_KERNELS: tuple[Scores, ...] = (*(score for score, _ in OF_MODELS), _collectives)
+"""What is measured above the kernel."""
+
+
+def unseen(score: Scores, data: Path, limit: int | None) -> Iterator[Scored]:
+    """Each architecture's boards as if it were unknown, beside the same rows with all we know."""
+    known = {each.metric: each for each in score(data, limit, lambda _: True)}
+    found: dict[str, list[Scored]] = {metric: [] for metric in known}
+    boards = {name for each in known.values() for name in each.groups["device"].tolist()}
+    for architecture in sorted({find_device(name).architecture for name in boards}):
+
+        def on(name: str, architecture: str = architecture) -> bool:
+            return find_device(name).architecture == architecture
+
+        with unknown_architecture(architecture):
+            without = list(score(data, limit, on))
+        for each in without:
+            whole = known[each.metric]
+            mine = np.array([on(name) for name in whole.groups["device"].tolist()])
+            found[each.metric].append(_labelled(each, architecture, whole.estimate[mine]))
+    for metric, parts in found.items():
+        yield Scored.joined(metric, parts)
+
+
+def _labelled(scored: Scored, architecture: str, known: F64) -> Scored:
+    device = np.array([find_device(name).name for name in scored.groups["device"].tolist()])
+    groups = {**scored.groups, "device": device}
+    groups["architecture"] = np.full(len(scored), architecture)
+    return replace(scored, groups=groups, baselines={**scored.baselines, KNOWN: known}, noise=None)
+
+
+_OF_RUNS = (end_to_end, graph, silicon_sample, vllm_steps, communication)
+TABLES = {*all_tables(), *(name for suite in _OF_RUNS for name in suite.SUITES[0].source)}
+SUITES = (Suite("unseen", tuple(sorted(TABLES)), _score, both_tiers=False),)

@@ -1,0 +1,187 @@
+"""What rankers of configurations make of sweeps that they have not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.scorecard import tuning_held_out
+from lab.scorecard.tuning_rows import Swept, sglang_rule
+from silicast.core.dtypes import recipe_for
+from silicast.core.numerics import F64
+from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
+from silicast.kernels.tile_times import Steps, steps_of, tile_constants
+from silicast.learning.configuration_ranking import (
+    Ranked,
+    Ranker,
+    configured_s,
+    rank_steps,
+    shipped_ranker,
+)
+from silicast.learning.tuning_gain import GainBelief, gain_belief, shared_error
+
+TEN = 10
+SPLITS = ("layers", "device")
+"""Ways of holding problems out: a layer with all its token counts, or a device."""
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """What a ranker says of one problem.
+
+    Attributes:
+        problem: which; order: places in the grid, best first.
+        chosen_s, p05_s, p95_s: time of the first one.
+        rule_s: predicted time of SGLang's rule.
+        log_sd: of the first one's time; regime: what it is alike in with others.
+    """
+
+    problem: Swept
+    order: NDArray[np.int64]
+    chosen_s: float
+    p05_s: float
+    p95_s: float
+    rule_s: float
+    log_sd: float
+    regime: tuple[str, bool]
+
+    def hits(self, count: int) -> bool:
+        """Whether one of the first ``count`` comes within 1 % of the best."""
+        return bool(np.isin(self.order[:count], self.problem.near).any())
+
+
+def choices(problems: Sequence[Swept], split: str) -> list[Choice]:
+    """What rankers that have not seen a problem say of it.
+
+    Args:
+        split: one of :data:`SPLITS`.
+    """
+    return [_choice(one, *_unseen(one, split)) for one in problems]
+
+
+def _unseen(one: Swept, split: str) -> tuple[Ranker, Mapping[str, float], str]:
+    """The ranker and constants that did not see a problem."""
+    if split == "layers":
+        return tuning_held_out.ranker(f"layers-{one.fold}"), tile_constants(), ""
+    return tuning_held_out.ranker(one.device), tuning_held_out.constants_without(one.device), split
+
+
+def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: str) -> Choice:
+    steps = _steps(one.device, split)
+    places = legal(SWEEP, one.hardware, recipe_for("bf16"))
+    every = grid(SWEEP)
+    configurations = tuple(every[place] for place in places.tolist())
+    found: Ranked = rank_steps(one.product, steps, configurations, constants, ranker)
+    low, high = found.interval()
+    rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), found, ranker, constants)
+    return Choice(
+        one, places[found.order], found.estimate_s, low, high, rule, found.log_sd, found.regime
+    )
+
+
+@lru_cache(maxsize=64)
+def _steps(device: str, split: str) -> Steps:
+    from silicast.hardware.catalog import find_device
+
+    board, recipe = find_device(device), recipe_for("bf16")
+    constants = tuning_held_out.constants_without(device) if split else tile_constants()
+    return steps_of(grid_tiles(SWEEP).take(legal(SWEEP, board, recipe)), board, recipe, constants)
+
+
+def errors_of_times(problems: Sequence[Swept]) -> dict[str, float]:
+    """Fields of a ranker's card: log sd of the time of the best configuration, with layers and with
+    devices held out; the share of the latter error that SGLang's rule has on the same problem; what
+    kernels alike do not share of it; and what defaults usually lose.
+
+    Robust: the 90 % quantile of the size of the error over that of a normal one; the share is the
+    one that leaves the least error.
+    """
+    found: dict[str, float] = {}
+    for split, name in zip(SPLITS, ("log_sd", "device_log_sd"), strict=True):
+        own = choices(problems, split)
+        log = np.log([x.chosen_s / x.problem.best_s for x in own])
+        found[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
+    found["group_sd"] = group_sd(own)
+    found["usual_gain"] = usual_gain([x for x in own if x.problem.default_s is not None])
+    own = [x for x in own if x.problem.heuristic_s is not None]
+    best = np.log([x.chosen_s / x.problem.best_s for x in own])
+    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in own])
+    found["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def default_gains(found: Sequence[Choice], split: str) -> list[GainBelief]:
+    """Gains over defaults whose time is measured, each diagnosed on its own.
+
+    What defaults usually lose is taken from problems that are not held out with a kernel.
+    """
+    usual = _without(found, split, usual_gain)
+    return [
+        gain_belief(_log_gain(one), one.log_sd, usual[_part(one, split)]) for one in found
+    ]  # fmt: skip
+
+
+def grouped_gains(found: Sequence[Choice]) -> list[GainBelief]:
+    """The same with a device held out, all its kernels diagnosed as one file."""
+    usual = _without(found, "device", usual_gain)
+    own = _without(found, "device", group_sd)
+    shared_sd = shipped_ranker().card.device_log_sd
+    beliefs: dict[int, GainBelief] = {}
+    for places in _alike(found):
+        device = found[places[0]].problem.device
+        logs = [_log_gain(found[place]) for place in places]
+        error, sd = shared_error(logs, shared_sd, own[device], usual[device])
+        for place, log in zip(places, logs, strict=True):
+            beliefs[place] = gain_belief(log + error, math.hypot(own[device], sd), usual[device])
+    return [beliefs[place] for place in range(len(found))]
+
+
+def usual_gain(found: Sequence[Choice]) -> float:
+    """Mean log of default over best time, none below zero."""
+    logs = [math.log((one.problem.default_s or np.nan) / one.problem.best_s) for one in found]
+    return float(np.mean(np.maximum(logs, 0.0)))
+
+
+def group_sd(found: Sequence[Choice]) -> float:
+    """Of the error of best times on devices held out, what kernels alike do not share; robust."""
+    log = np.log([one.chosen_s / one.problem.best_s for one in found])
+    own = np.concatenate([log[places] - np.median(log[places]) for places in _alike(found)])
+    return float(np.quantile(np.abs(own), 0.9)) / 1.6449
+
+
+def _alike(found: Sequence[Choice]) -> Iterator[list[int]]:
+    """Places of kernels alike on the same device."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(found):
+        groups.setdefault((one.problem.device, one.regime), []).append(place)
+    yield from groups.values()
+
+
+def _part(one: Choice, split: str) -> object:
+    """What a problem is held out with."""
+    return one.problem.device if split == "device" else one.problem.fold
+
+
+def _without(
+    found: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
+) -> Mapping[object, float]:
+    """A figure of all problems that are not held out with each part."""
+    parts = {_part(one, split) for one in found}
+    return {part: of([one for one in found if _part(one, split) != part]) for part in parts}
+
+
+def _log_gain(one: Choice) -> float:
+    return math.log((one.problem.default_s or np.nan) / one.chosen_s)
+
+
+def rank_correlation(a: F64, b: F64) -> float:
+    """Spearman's."""
+    ranks = [np.argsort(np.argsort(x, kind="stable"), kind="stable") for x in (a, b)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
