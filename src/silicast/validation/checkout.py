@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from silicast.core.errors import SilicastError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout, where the package runs from one."""
@@ -55,8 +52,8 @@ class Scorecard(Protocol):
         """Writes a result as JSON and as a page."""
         raise NotImplementedError
 
-    def table(self, result: Mapping[str, Any]) -> RenderableType:
-        """A result for the console."""
+    def table(self, result: Mapping[str, Any]) -> Any:
+        """A result as a drawing for the console."""
         raise NotImplementedError
 
 
