@@ -30,7 +30,7 @@ from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
-from silicast.workload.models import find_model, model_names, not_yet_models
+from silicast.workload.models.lookup import find_model, model_names, not_yet_models
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "coverage.md"
 RECORD = Path(__file__).resolve().parent / "results" / "coverage.json"

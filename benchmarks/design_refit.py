@@ -24,12 +24,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from silicast.accelerator.chip import Chip, chip_of
-from silicast.accelerator.compiled import EFFORT, Wanted, compiled
-from silicast.accelerator.cost import Cost, cost
-from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import counted
-from silicast.accelerator.stored import searched, template_from
+from silicast.accelerator.counting.cost import Cost, cost
+from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.design.chip import Chip, chip_of
+from silicast.accelerator.mapper.compiled import EFFORT, Wanted, compiled
+from silicast.accelerator.mapper.refit import counted
+from silicast.accelerator.mapper.stored import searched, template_from
 from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 

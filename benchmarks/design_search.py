@@ -27,7 +27,7 @@ from silicast.exploration.pareto import hypervolume
 from silicast.exploration.problem import Evaluation, Problem
 from silicast.exploration.search import search
 from silicast.exploration.space_file import read_space
-from silicast.report.plot_file import figure_class
+from silicast.report.drawing.plot_file import figure_class
 
 HERE = Path(__file__).parent
 SPACE = HERE / "spaces" / "systolic.toml"

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from lab.scorecard.suites.accelerator import ALEXNET, BATCH, words_to_units
-from silicast.accelerator.cost import Cost
-from silicast.accelerator.task import mapped, task_of
+from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.mapper.task import mapped, task_of
 from silicast.core.files import write_atomically
 
 OUT = Path(__file__).parent / "results" / "eyeriss_layers.json"

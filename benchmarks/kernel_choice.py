@@ -21,9 +21,9 @@ from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.streaming import NEUSIGHT
 from lab.scorecard.tables import read_records
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Setting
-from silicast.kernels.gemm_model import evaluate
-from silicast.workload.op import Variant
+from silicast.kernels.products.gemm import Setting
+from silicast.kernels.products.gemm_model import evaluate
+from silicast.workload.graphs.op import Variant
 
 TARGET = Path(__file__).parent / "results" / "kernel_choice.json"
 MOST = 1000

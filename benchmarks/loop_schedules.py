@@ -32,7 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.kernels.configuration import Configuration, read_configuration
-from silicast.kernels.loop_times import ORDERS, CoreFacts, loop_features, schedules_of
+from silicast.kernels.execution_models.loop_times import (
+    ORDERS,
+    CoreFacts,
+    loop_features,
+    schedules_of,
+)
 from silicast.learning.boosting import Settings, train
 
 F = NDArray[np.float64]

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from silicast.core.files import write_atomically
-from silicast.measurement.records import complete_lines, read_measurements
+from silicast.measurement.records.records import complete_lines, read_measurements
 
 TARGET = Path(__file__).parent / "results" / "measurement_kills.json"
 COMMAND = (sys.executable, "-m", "silicast", "measure", "--device", "cpu", "--budget", "30m",

@@ -26,10 +26,10 @@ import numpy as np
 
 from silicast.core.calibration import save_calibration
 from silicast.core.hashing import content_hash
-from silicast.measurement.calibrate import calibrate
-from silicast.measurement.cases import KERNELS
-from silicast.measurement.dataset import EXCLUDED_FLAGS
-from silicast.measurement.records import read_measurements
+from silicast.measurement.calibrating.calibrate import calibrate
+from silicast.measurement.records.cases import KERNELS
+from silicast.measurement.records.dataset import EXCLUDED_FLAGS
+from silicast.measurement.records.records import read_measurements
 from silicast.validation.measured import MeasuredScore, score_measured
 
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"

@@ -12,10 +12,10 @@ import sys
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
-from silicast.workload.counting import parameters
-from silicast.workload.model import ModelConfig
-from silicast.workload.model_file import ModelHeader, ParametersTable
-from silicast.workload.models import catalog_tables, find_model
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.lookup import catalog_tables, find_model
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.model_file import ModelHeader, ParametersTable
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "parameters.md"
 TOLERANCE = 0.005
@@ -46,7 +46,7 @@ published a count of.
 def counted_as(model: ModelConfig, stated: ParametersTable) -> int:
     """Parameters of ``model`` in the parts that the published count covers.
 
-    >>> from silicast.workload.models import find_model
+    >>> from silicast.workload.models.lookup import find_model
     >>> counted_as(find_model("Llama-3.1-8B"), ParametersTable(source=""))
     8030261248
     """

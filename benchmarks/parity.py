@@ -16,20 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_options import with_options
-from silicast.composition.program import predict_program
-from silicast.composition.trace import trace_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_options import with_options
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import predict_program
+from silicast.composition.timeline.trace import trace_program
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
-from silicast.workload.backward import Training
-from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, PassShape, framework_graph
-from silicast.workload.graph import Graph
-from silicast.workload.models import find_model
-from silicast.workload.op_graph import write_op_graph
+from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import write_op_graph
+from silicast.workload.models.lookup import find_model
+from silicast.workload.training.backward import Training
+from silicast.workload.transformers.decoder import build_graph
 
 DEVICE = "A100-SXM-80GB"
 BATCH, TOKENS = 4, 256

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from silicast.distributed.dependencies import dependencies
-from silicast.distributed.pipeline import Durations, pipeline_times
+from silicast.distributed.pipeline.dependencies import dependencies
+from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.schedule import schedule
 
 OUT = Path(__file__).parent / "results" / "pipeline_schedules.json"

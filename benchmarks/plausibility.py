@@ -21,7 +21,7 @@ from lab.scorecard.suite import data_folder
 from lab.scorecard.suites import mlenergy, mlperf, serving_throughput, splitwise, training
 from silicast.core.files import write_atomically
 from silicast.report.answers import title
-from silicast.report.numbers import Shown, percent, rounded
+from silicast.report.drawing.numbers import Shown, percent, rounded
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "accuracy" / "plausibility.md"

@@ -18,12 +18,12 @@ from lab.scorecard import tuning_held_out
 from lab.scorecard.suite import data_folder
 from lab.scorecard.tuning_rows import sglang_rule, swept_problems
 from silicast.core.dtypes import recipe_for
-from silicast.kernels.candidates import SWEEP, grid, legal
-from silicast.kernels.tile_times import tile_constants
+from silicast.kernels.products.candidates import SWEEP, grid, legal
+from silicast.kernels.products.tile_times import tile_constants
 from silicast.learning.configuration_ranking import candidates_on, rank_steps
-from silicast.report.tuning_plots import PLOTS, plot_causes, plot_gains, plot_tiles
-from silicast.scenario.diagnosis import diagnose
-from silicast.scenario.tuning import tune_experts
+from silicast.report.drawing.tuning_plots import PLOTS, plot_causes, plot_gains, plot_tiles
+from silicast.scenario.answers.diagnose.diagnosis import diagnose
+from silicast.scenario.answers.tune.tuning import tune_experts
 
 STATIC = Path(__file__).parent.parent / "docs" / "_static"
 SIZES = (512, 128, 8, 2048, 768)

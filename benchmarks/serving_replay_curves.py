@@ -17,8 +17,8 @@ from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.serving_replay import SERVING, replayed, specs
 from lab.scorecard.tables import read_records
 from silicast.core.numerics import F64
-from silicast.serving.records import Records
-from silicast.serving.step_mix import columns
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import columns
 
 OUT = Path(__file__).parents[1] / "docs" / "_static" / "serving_replay.svg"
 CURVES = ("running", "waiting")

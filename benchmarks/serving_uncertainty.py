@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices
+from silicast.composition.step.step import step_model
 from silicast.core.numerics import I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.catalog import find_device
-from silicast.scenario.simulated import Simulated
-from silicast.serving.deploy import replica_spec
-from silicast.serving.fleet import Fleet
-from silicast.serving.metrics import rates, statistics_ms
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.simulation import ReplicaSpec, Simulation
-from silicast.serving.uncertainty import seed_spread
-from silicast.workload.models import find_model
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.fleet import Fleet
+from silicast.serving.statistics.metrics import rates, statistics_ms
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.uncertainty import seed_spread
+from silicast.serving.traffic.requests import Requests
+from silicast.workload.models.lookup import find_model
 
 SHOWN = (
     "ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms", "itl_p99_ms",

@@ -19,21 +19,21 @@ from pathlib import Path
 
 import numpy as np
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
-from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.step import StepModel
-from silicast.composition.step_prices import StepPrices
-from silicast.composition.stepper import Stepper
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import predict_program
+from silicast.composition.passes.static_batch import predict_static_batch
+from silicast.composition.prices.step_prices import StepPrices
+from silicast.composition.prices.stepper import Stepper
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, Variant
-from silicast.workload.plan import Plan
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 STATES = 2_000
 STEPS = 1000

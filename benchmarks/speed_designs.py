@@ -22,9 +22,9 @@ from silicast.core.files import write_atomically
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.dispatch import time_of
-from silicast.scenario.design_compiling import compile_design
+from silicast.scenario.designs.design_compiling import compile_design
 from silicast.scenario.run import reply_to
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 OUTPUT = Path(__file__).parent / "results" / "speed_designs.json"
 DESIGN, BESIDE, MODEL = "tpu-v4-nest", "H100", "Llama-3.1-8B"

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.static_batch import predict_static_batch
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import predict_static_batch
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import draw_batch, op_at
 from silicast.kernels.composite import Composite
@@ -29,9 +29,9 @@ from silicast.kernels.implementation import families, implementation_for
 from silicast.learning import dispatch
 from silicast.learning.artefact import load_artefact
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, OpBatch, Variant
-from silicast.workload.plan import Plan
+from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 ROWS = 100_000
 OPS = 8

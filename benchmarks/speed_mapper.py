@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from silicast.accelerator.cost import cost
-from silicast.accelerator.einsum import Einsum, conv2d
-from silicast.accelerator.mapper import EFFORT, best_mapping
-from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.task import OBJECTIVES, Task, task_of
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.einsum import Einsum, conv2d
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.mapper.mapper import EFFORT, best_mapping
+from silicast.accelerator.mapper.task import OBJECTIVES, Task, task_of
 
 OUT = Path(__file__).parent / "results" / "speed_mapper.json"
 DATA = Path(os.environ.get("SILICAST_DATA", "../shared/data")) / "accel" / "timeloop"

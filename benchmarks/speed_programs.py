@@ -19,12 +19,12 @@ from pathlib import Path
 
 from lab.scorecard.image_models import program_of
 from lab.scorecard.suites.vision import CAMPAIGNS, rows_of
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
 from silicast.hardware.catalog import find_device
-from silicast.workload.compiled import fused_graph
-from silicast.workload.graph import Graph
+from silicast.workload.frameworks.compiled import fused_graph
+from silicast.workload.graphs.graph import Graph
 
 CAMPAIGN = CAMPAIGNS[0]
 PROGRAMS = 1000

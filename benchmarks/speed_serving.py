@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from silicast.core.numerics import I64
-from silicast.serving.requests import Requests
-from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.traffic.requests import Requests
 
 BUDGET = {
     "azure_requests_per_s": 3000.0, "azure_peak_mb": 300.0, "tp8_10k_s": 3.0,
@@ -71,12 +71,12 @@ def azure() -> tuple[I64, I64, I64, str]:
 
 
 def spec_of(where: tuple[str, str, str], plan: dict[str, int]) -> ReplicaSpec:
-    from silicast.composition.deployment import Deployment
-    from silicast.composition.engine import find_engine
+    from silicast.composition.engines.engine import find_engine
+    from silicast.composition.passes.deployment import Deployment
     from silicast.hardware.catalog import find_device
-    from silicast.serving.deploy import replica_spec
-    from silicast.workload.models import find_model
-    from silicast.workload.plan import Plan
+    from silicast.serving.simulation.deploy import replica_spec
+    from silicast.workload.models.lookup import find_model
+    from silicast.workload.transformers.plan import Plan
 
     model, device, engine = where
     return replica_spec(
@@ -118,8 +118,8 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, str, str], dict[str, int], int]] = {
 
 def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
     """One deployment, in a process that has priced nothing yet."""
-    from silicast.report.table_file import write_table
-    from silicast.serving.tables import requests_table
+    from silicast.report.drawing.table_file import write_table
+    from silicast.serving.statistics.tables import requests_table
 
     kept = np.load(requests_file)
     requests = Requests.of(kept["at"], kept["asked"], kept["said"])
@@ -188,7 +188,7 @@ def answered(count: int) -> dict[str, dict[str, float]]:
     """Metrics and seconds of the first mixed scenarios; no metrics where one is refused."""
     from io import BytesIO
 
-    from silicast.scenario.batch import run_batch
+    from silicast.runner.batch import run_batch
 
     found: dict[str, dict[str, float]] = {}
     for case in mixed()[:count]:

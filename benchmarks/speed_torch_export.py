@@ -25,14 +25,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
 from silicast.workload.front_ends import graph_of
-from silicast.workload.graph import Graph
+from silicast.workload.graphs.graph import Graph
 
 BUDGET_S = 10.0
 DEVICE = "h100"

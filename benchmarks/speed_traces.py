@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from silicast.scenario.traffic import traffic_of
+from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.workloads import ArrivalTable, ServingWorkload, SessionTable
-from silicast.serving.trace_files import read_trace
-from silicast.serving.traffic import Traffic
+from silicast.serving.traffic.trace_files import read_trace
+from silicast.serving.traffic.traffic import Traffic
 
 ROWS = 1_000_000
 

@@ -34,11 +34,11 @@ LLAMA: dict[str, Any] = {
 
 def plans() -> dict[str, float]:
     """Closed form of all legal plans of Llama-3-8B on 4,096 devices, priced and memory included."""
-    from silicast.distributed.candidates import Space, candidates
-    from silicast.distributed.search import closed_form
+    from silicast.distributed.search.candidates import Space, candidates
+    from silicast.distributed.search.search import closed_form
+    from silicast.scenario.answers.training.training_memory import needed_bytes
+    from silicast.scenario.answers.training.training_runs import prepared
     from silicast.scenario.decode import decode
-    from silicast.scenario.training_memory import needed_bytes
-    from silicast.scenario.training_runs import prepared
     from silicast.scenario.workloads import PlanWorkload
 
     tree = {**GPT3, "model": "Llama-3-8B", "device": "H100", "cluster": {"gpus": 4096}}
@@ -72,7 +72,7 @@ def plans() -> dict[str, float]:
 
 def search() -> dict[str, float]:
     """GPT-3 175B on 1,024 devices, the best 100 plans in full."""
-    from silicast.scenario.answerers.plan import best_plan
+    from silicast.scenario.answers.plan.answerer import best_plan
     from silicast.scenario.decode import decode
 
     scenario = decode(GPT3)

@@ -30,7 +30,7 @@ from lab.scorecard.suites.kernel_choice import (
     tuned_rows,
 )
 from silicast.core.numerics import F64
-from silicast.kernels.gemm_choice import tile_probabilities
+from silicast.kernels.products.gemm_choice import tile_probabilities
 
 TARGET = Path(__file__).parent / "results" / "tensile_tables.json"
 Product = tuple[str, str, float, float, float, float]

@@ -37,8 +37,8 @@ from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.learning.configuration_ranking import ranked, shipped_ranker
 from silicast.learning.tuning_gain import GainBelief
-from silicast.scenario.diagnosis import Measured, diagnose_measured, group_errors
-from silicast.scenario.tuning import tune_experts
+from silicast.scenario.answers.diagnose.diagnosis import Measured, diagnose_measured, group_errors
+from silicast.scenario.answers.tune.tuning import tune_experts
 
 F = NDArray[np.float64]
 RESULT = Path(__file__).parent / "results" / "tuning.json"

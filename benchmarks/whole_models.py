@@ -26,11 +26,11 @@ from statistics import fmean, median
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.identify import find_machine
-from silicast.measurement.measure import session_of, with_device
+from silicast.measurement.machine.identify import find_machine
 from silicast.measurement.models.runner import Row, measure_models
-from silicast.measurement.records import RunRow, read_measurements
-from silicast.measurement.store import MeasurementFile
+from silicast.measurement.records.records import RunRow, read_measurements
+from silicast.measurement.records.store import MeasurementFile
+from silicast.measurement.sweeps.measure import session_of, with_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 

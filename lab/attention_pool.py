@@ -16,8 +16,8 @@ import numpy as np
 from lab import fitting
 from lab.fitting import Constants, F, Prior, Tables
 from lab.scorecard.rows import MeasuredRows, held_out
-from silicast.kernels.attention_schemes import Scheme, resolve_library, scheme_for
-from silicast.workload.library_file import Mainloop
+from silicast.kernels.attention.attention_schemes import Scheme, resolve_library, scheme_for
+from silicast.workload.libraries.library_file import Mainloop
 
 ROWS = 160
 """Of each campaign."""

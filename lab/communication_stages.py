@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lab.scorecard.collectives import CollectiveRows
-from silicast.communication.nvls import NOT_ADDED
+from silicast.communication.algorithms.nvls import NOT_ADDED
 
 FITTED = {
     "ampere": ["A100"], "hopper": ["H100", "H200", "H20", "H800"], "blackwell": ["B200", "GB200"],

@@ -24,8 +24,8 @@ from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_r
 from lab.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
 from lab.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
 from lab.scorecard.tables import mean_of_repeats, ops, read_records
-from silicast.kernels.attention_schemes import scheme_for
-from silicast.workload.op import Variant
+from silicast.kernels.attention.attention_schemes import scheme_for
+from silicast.workload.graphs.op import Variant
 
 ROWS_PER_DEVICE = 20_000
 ROWS_PER_FIT = {"attention_prefill": 3_000, "attention_decode": 4_000}

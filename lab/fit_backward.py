@@ -22,7 +22,7 @@ from lab.fitting import Constants, Prior
 from lab.scorecard.rows import MeasuredRows, held_out, some_of
 from lab.scorecard.suites.backward import TABLE, attention_rows, norm_rows
 from lab.scorecard.tables import read_records
-from silicast.kernels.norm_backward import of_library
+from silicast.kernels.rows.norm_backward import of_library
 
 PRIORS: dict[str, Prior] = {
     "tensor_share": (0.6, 0.2, 1.0), "softmax_share": (0.3, 0.01, 3.0), "tail": (0.3, 0.01, 2.0),

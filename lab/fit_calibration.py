@@ -33,7 +33,7 @@ from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import op_at
-from silicast.kernels.physics import replaced
+from silicast.kernels.physics.constants import replaced
 from silicast.learning.calibration_fit import op_hash
 from silicast.learning.features import Kernels, all_names
 from silicast.learning.interpolation import (

@@ -42,7 +42,7 @@ from silicast.communication.selection import constants_of, sections, select, wai
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.physics import Physics
+from silicast.kernels.physics.constants import Physics
 from silicast.learning.artefact import FORMAT, Artefact, Card, read_artefact, write_artefact
 
 PATH = fitting.PHYSICS / "communication.json"

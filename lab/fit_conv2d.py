@@ -24,8 +24,14 @@ from lab.scorecard.rows import Mask, MeasuredRows, held_out, some_of
 from lab.scorecard.suites.conv2d import RESOLUTION_US, conv_rows
 from lab.scorecard.suites.other_vendors import DEEPBENCH
 from silicast.core.prediction import Z90
-from silicast.kernels.conv2d_model import called, every_algorithm, expected, pass_of, setting_with
-from silicast.kernels.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_model import (
+    called,
+    every_algorithm,
+    expected,
+    pass_of,
+    setting_with,
+)
+from silicast.kernels.convolution.conv2d_shapes import Shape
 
 SPLIT = (
     "One layer in four (shape without the batch), by hash, is never fitted on any device, in any "

@@ -27,8 +27,8 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
 from lab.scorecard.rows import MeasuredRows, held_out, newest
 from lab.scorecard.suites.attention import ENCODER, encoder_rows
-from silicast.kernels.attention_prefill import attention_constants
-from silicast.kernels.attention_schemes import scheme_for
+from silicast.kernels.attention.attention_prefill import attention_constants
+from silicast.kernels.attention.attention_schemes import scheme_for
 
 ROWS = 900
 NAMES = ("launch_cycles", "task_cycles", "encoder_64", "encoder_72", "encoder_80")

@@ -26,7 +26,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.energy import (
+from silicast.kernels.physics.energy import (
     NOMINAL,
     Actions,
     actions,
@@ -37,7 +37,7 @@ from silicast.kernels.energy import (
     energies_from,
     free_power,
 )
-from silicast.kernels.power import energy_growth
+from silicast.kernels.physics.power import energy_growth
 
 Parts = Sequence[MeasuredRows]
 

@@ -49,7 +49,7 @@ from lab.scorecard.suites.gemm import (
     quantised_rows,
     vidur_rows,
 )
-from silicast.kernels.candidates import fetches_in_bulk
+from silicast.kernels.products.candidates import fetches_in_bulk
 
 START = {
     "tensor_efficiency": 0.92, "operand_bytes_per_clock": 340.0, "step_s": 5e-8, "wave_s": 1e-7,

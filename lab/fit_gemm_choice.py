@@ -31,8 +31,8 @@ from lab.scorecard.suites.kernel_choice import (
     tuned_rows,
 )
 from silicast.core.numerics import I64
-from silicast.kernels.candidates import amd_sides
-from silicast.kernels.gemm_choice import (
+from silicast.kernels.products.candidates import amd_sides
+from silicast.kernels.products.gemm_choice import (
     FORMATS,
     PHYSICS,
     SLOPES,

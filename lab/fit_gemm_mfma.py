@@ -29,12 +29,12 @@ from lab.scorecard.suites.other_vendors import xla_groups
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Clocks, Device
-from silicast.kernels import power
-from silicast.kernels.gemm import Setting, analyse_rows, estimate
-from silicast.kernels.gemm_constants import selected
 from silicast.kernels.implementation import Analysis
-from silicast.kernels.physics import load_physics
-from silicast.workload.op import OpBatch, Variant
+from silicast.kernels.physics import power
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.products.gemm import Setting, analyse_rows, estimate
+from silicast.kernels.products.gemm_constants import selected
+from silicast.workload.graphs.op import OpBatch, Variant
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ import numpy as np
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.mlenergy import case_of, runs
 from lab.scorecard.tables import read_records
-from silicast.composition.closed_loop import closed_loop
-from silicast.scenario.answerers.inference import batch_deployment
+from silicast.composition.passes.closed_loop import closed_loop
+from silicast.scenario.answers.inference.answerer import batch_deployment
 from silicast.scenario.decode import decode
 
 VINTAGE = "bf106186f8"

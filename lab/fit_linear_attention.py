@@ -24,11 +24,11 @@ from lab.fitting import Constants, F, Parameter, Tables
 from lab.scorecard.rows import MeasuredRows, held_out, least_hashed
 from lab.scorecard.suites.linear_attention import COLUMNS, kernel_style, mixer_rows
 from silicast.hardware.device import Device
-from silicast.kernels.recurrent_mixer import RecurrentMixer, constants_of
-from silicast.kernels.recurrent_model import estimate
-from silicast.kernels.recurrent_work import Shape, Work
-from silicast.workload.libraries import recurrent_styles
-from silicast.workload.library_file import RecurrentStyle
+from silicast.kernels.recurrent.recurrent_mixer import RecurrentMixer, constants_of
+from silicast.kernels.recurrent.recurrent_model import estimate
+from silicast.kernels.recurrent.recurrent_work import Shape, Work
+from silicast.workload.libraries.catalog import recurrent_styles
+from silicast.workload.libraries.library_file import RecurrentStyle
 
 ROWS_TO_TRANSFER, STEPS_TO_TRANSFER = 120, 25
 ROWS = 700

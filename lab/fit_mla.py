@@ -20,9 +20,9 @@ from lab.fitter import Body, Fitter
 from lab.fitting import ATTENTION_FALLBACK, Constants, F, Key, Prior, Tables, own_of
 from lab.scorecard.rows import MeasuredRows, held_out, newest
 from lab.scorecard.suites.mla import DECODE, GENERATION, PREFILL, mla_rows
-from silicast.kernels.mla_module import MlaModule
-from silicast.kernels.mla_schemes import mla_scheme
-from silicast.workload.op import OpBatch
+from silicast.kernels.attention.mla_module import MlaModule
+from silicast.kernels.attention.mla_schemes import mla_scheme
+from silicast.workload.graphs.op import OpBatch
 
 ROWS_PER_FIT, STEPS = 4_000, 60
 ROWS_PER_TRANSFER, STEPS_PER_TRANSFER = 600, 20

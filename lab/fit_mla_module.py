@@ -21,7 +21,7 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Prior, Tables
 from lab.scorecard.rows import MeasuredRows, held_out, newest, subsample
 from lab.scorecard.suites.mla import BLOCKS, mla_rows
-from silicast.kernels.mla_module import MlaModule
+from silicast.kernels.attention.mla_module import MlaModule
 
 ROWS_PER_CAMPAIGN = 300
 

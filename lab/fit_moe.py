@@ -32,8 +32,8 @@ from lab.scorecard.suites.moe import (
     thinned,
     wide_rows,
 )
-from silicast.kernels.moe import GROWTHS, PHYSICS, grown
-from silicast.workload.libraries import expert_styles
+from silicast.kernels.experts.moe import GROWTHS, PHYSICS, grown
+from silicast.workload.libraries.catalog import expert_styles
 
 ROWS = 160
 """Rows of each device, backend, version, kernel, format and distribution that are fitted."""

@@ -20,7 +20,7 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from lab.scorecard.rows import MeasuredRows, held_out
 from lab.scorecard.suites.moe_exchange import TABLES, exchange_rows
-from silicast.kernels.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
+from silicast.kernels.experts.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
 
 START = {"base_s": 2e-5, "efficiency": 0.6, "sm_bytes_per_s": 2.5e10, "expert_bytes_per_s": 3e9,
          "own_copies": 0.5, "header_bytes": 300.0, "element_s": 5e-10,

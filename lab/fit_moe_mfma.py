@@ -21,7 +21,7 @@ from lab.fitting import Constants, F, Prior
 from lab.moe_groups import SPREAD, START
 from lab.scorecard.rows import MeasuredRows, held_out
 from lab.scorecard.suites.mfma import aiter_expert_groups
-from silicast.kernels.physics import replaced
+from silicast.kernels.physics.constants import replaced
 
 STYLE, ARCHITECTURE = "ck", "cdna3"
 PRIORS: dict[str, Prior] = {

@@ -34,10 +34,10 @@ from lab.scorecard.suites.other_vendors import (
 )
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.device import Device
-from silicast.kernels.formats import with_format
 from silicast.kernels.implementation import matrix_seconds
-from silicast.kernels.knowledge import Quality
-from silicast.kernels.physics import replaced
+from silicast.kernels.physics.constants import replaced
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.knowledge import Quality
 
 ARCHITECTURE = "tpu-v6e"
 

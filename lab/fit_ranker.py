@@ -26,9 +26,9 @@ from lab.scorecard.tuning_rows import FOLDS, HEURISTIC, SWEEPS, Swept, sglang_ru
 from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
-from silicast.kernels.blocks import tiles_of
-from silicast.kernels.candidates import SWEEP, grid_tiles, legal
-from silicast.kernels.tile_times import Steps, steps_of, tile_constants, tile_times
+from silicast.kernels.products.blocks import tiles_of
+from silicast.kernels.products.candidates import SWEEP, grid_tiles, legal
+from silicast.kernels.products.tile_times import Steps, steps_of, tile_constants, tile_times
 from silicast.learning.boosting import (
     Settings,
     bin_tables,

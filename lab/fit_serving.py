@@ -20,7 +20,7 @@ from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.scorecard.suites.serving import PEER, TABLE, answers, cases
 from silicast.core.prediction import Z90
-from silicast.scenario.simulated import PHYSICS, beyond_steps
+from silicast.scenario.answers.serving.simulated import PHYSICS, beyond_steps
 
 LATENCIES = {"ttft": "ttft_mean_ms", "tpot": "tpot_mean_ms"}
 INSIDE = 0.9

@@ -21,9 +21,9 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Tables
 from lab.scorecard.rows import MeasuredRows
 from lab.scorecard.suites.sparse import KERNELS, TABLES, sparse_rows
-from silicast.kernels.physics import Physics, replaced
-from silicast.kernels.sparse_attention import style_of
-from silicast.kernels.sparse_constants import GROUP
+from silicast.kernels.attention.sparse_attention import style_of
+from silicast.kernels.attention.sparse_constants import GROUP
+from silicast.kernels.physics.constants import Physics, replaced
 
 SPLIT = (
     "one in five shapes (batch, new tokens, past tokens) is never fitted on any device; scores are "

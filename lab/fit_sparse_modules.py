@@ -25,13 +25,13 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
 from lab.scorecard.rows import Mask, MeasuredRows
 from lab.scorecard.suites.sparse import MODULES, TABLES
+from silicast.kernels.attention.sparse_attention import style_of
+from silicast.kernels.attention.sparse_constants import GROUP, library_style, sparse_constants
+from silicast.kernels.attention.sparse_constants import MODULES as GROUP_OF_MODULES
 from silicast.kernels.composite import Composite, is_decode
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics, replaced
-from silicast.kernels.sparse_attention import style_of
-from silicast.kernels.sparse_constants import GROUP, library_style, sparse_constants
-from silicast.kernels.sparse_constants import MODULES as GROUP_OF_MODULES
-from silicast.workload.op import OpBatch
+from silicast.kernels.physics.constants import load_physics, replaced
+from silicast.workload.graphs.op import OpBatch
 
 ROWS = 40
 """Rows of each campaign that are fitted."""

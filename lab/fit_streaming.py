@@ -22,7 +22,7 @@ from lab.fitting import Constants, F, Parameter, Tables
 from lab.scorecard.rows import Mask, MeasuredRows, held_out, one_in, some_of
 from lab.scorecard.suites.streaming import SOURCES, resolution_us, streaming_rows
 from lab.streaming_cases import Case, cases_of, error_sizes, score, summary
-from silicast.kernels.streaming import SCALAR
+from silicast.kernels.movement.streaming import SCALAR
 
 ROWS_PER_GROUP = 80
 THIRD_ROWS = 300

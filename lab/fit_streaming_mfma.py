@@ -20,9 +20,9 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Prior
 from lab.scorecard.rows import MeasuredRows, held_out
 from lab.scorecard.suites.other_vendors import amd_neusight_groups
-from silicast.kernels.physics import load_physics
-from silicast.kernels.streaming import analyse_stream
-from silicast.kernels.streaming_rates import GROUP, StreamingRates
+from silicast.kernels.movement.streaming import analyse_stream
+from silicast.kernels.movement.streaming_rates import GROUP, StreamingRates
+from silicast.kernels.physics.constants import load_physics
 
 RANGES = {
     "stream_dispatch_s": 4.0, "stream_record_s": 4.0, "launch_cycles": 6.0, "dram_fraction": 2.0,

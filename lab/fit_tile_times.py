@@ -33,12 +33,12 @@ from lab.scorecard.tuning_rows import (
 from silicast.core.catalog import CATALOG
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
-from silicast.kernels.blocks import Tiles, is_legal, tiles_of
-from silicast.kernels.candidate_tables import grids
-from silicast.kernels.candidates import SWEEP, grid, legal
 from silicast.kernels.configuration import Configuration, read_configuration
-from silicast.kernels.routing import busiest_loads
-from silicast.kernels.tile_times import Product, steps_of, tile_times
+from silicast.kernels.experts.routing import busiest_loads
+from silicast.kernels.products.blocks import Tiles, is_legal, tiles_of
+from silicast.kernels.products.candidate_tables import grids
+from silicast.kernels.products.candidates import SWEEP, grid, legal
+from silicast.kernels.products.tile_times import Product, steps_of, tile_times
 
 F = NDArray[np.float64]
 RANGES: Mapping[str, tuple[float, float, float]] = {

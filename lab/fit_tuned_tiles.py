@@ -21,8 +21,8 @@ from scipy.optimize import minimize
 from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F
 from lab.scorecard.tables import csv_records
-from silicast.kernels.candidates import tuned_sides
-from silicast.kernels.tuned_tiles import PHYSICS, terms_of, weight_name
+from silicast.kernels.experts.tuned_tiles import PHYSICS, terms_of, weight_name
+from silicast.kernels.products.candidates import tuned_sides
 
 TABLE = "kernels/fused_moe_tuned_configs.csv.gz"
 COLUMNS = {"m": "BLOCK_SIZE_M", "n": "BLOCK_SIZE_N", "k": "BLOCK_SIZE_K"}

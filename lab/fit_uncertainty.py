@@ -62,8 +62,8 @@ from lab.unseen_models import NONE, board_spreads, boards_of_models
 from silicast.core.catalog import CATALOG
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.kernels.physics import forget_files, load_physics
-from silicast.kernels.unseen import SPREADS
+from silicast.kernels.physics.constants import forget_files, load_physics
+from silicast.kernels.physics.unseen import SPREADS
 from silicast.learning.tiers import Evidence
 
 ACCURACY = Path(__file__).resolve().parents[1] / "docs" / "accuracy"

@@ -36,7 +36,7 @@ from lab.scorecard.training import ONE_METRIC, all_tables, by_metric_and_device
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels.unseen import SPREADS, octaves_between
+from silicast.kernels.physics.unseen import SPREADS, octaves_between
 from silicast.learning.training import devices_left_out
 
 ROWS = 400
@@ -109,7 +109,7 @@ def unmeasured_cells(data: Path) -> list[Cell]:
 
 
 def shape(near: F64, floor: float) -> F64:
-    """Of the spread far from the bound, what rows have; see ``silicast.kernels.unseen``."""
+    """Of the spread far from the bound, what rows have; see ``silicast.kernels.physics.unseen``."""
     found: F64 = 1.0 - (1.0 - floor) * near
     return found
 

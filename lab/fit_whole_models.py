@@ -24,15 +24,15 @@ from lab.fitter import Body, Fitter
 from lab.fitting import F
 from lab.scorecard.image_models import families, program_of
 from lab.scorecard.suites.vision import CAMPAIGNS, TIMES, Campaign, rows_of
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
 from silicast.hardware.catalog import find_device
-from silicast.kernels.data_movement import OWN_RATES
-from silicast.kernels.physics import WHOLE_MODELS, replaced
-from silicast.workload.compiled import fused_graph
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.op import Op
+from silicast.kernels.movement.data_movement import OWN_RATES
+from silicast.kernels.physics.constants import WHOLE_MODELS, replaced
+from silicast.workload.frameworks.compiled import fused_graph
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op
 
 CHOSEN = "chosen_on"
 FAMILIES = ("conv2d", "layernorm", "gemm")

@@ -20,7 +20,7 @@ from lab.scorecard.rows import MeasuredRows
 from silicast.core.catalog import CATALOG
 from silicast.core.files import write_atomically
 from silicast.core.prediction import Z90
-from silicast.kernels.physics import Physics, PhysicsCard, replaced
+from silicast.kernels.physics.constants import Physics, PhysicsCard, replaced
 
 F = NDArray[np.float64]
 Constants = dict[str, float]
@@ -392,7 +392,7 @@ def physics(
 
 
 def write(path: Path, content: Any) -> None:
-    """Writes a file: a :class:`~silicast.kernels.physics.Physics`, or bodies of some."""
+    """Writes a file: a :class:`~silicast.kernels.physics.constants.Physics`, or bodies of some."""
     path.parent.mkdir(exist_ok=True)
     text = json.dumps(msgspec.to_builtins(content), indent=1)
     write_atomically(path, f"{text}\n".encode())

@@ -18,19 +18,19 @@ from typing import Any, final
 
 import numpy as np
 
-from silicast.composition.activation_memory import alive_bytes
-from silicast.composition.program import GB, ProgramPass
-from silicast.report.numbers import duration, percent, rounded
-from silicast.report.plot_file import figure_class, save_plot
-from silicast.report.why import bound_words, time_by_cause
+from silicast.composition.memory.activation_memory import alive_bytes
+from silicast.composition.passes.program import GB, ProgramPass
+from silicast.report.drawing.numbers import duration, percent, rounded
+from silicast.report.drawing.plot_file import figure_class, save_plot
+from silicast.report.reasons.why import bound_words, time_by_cause
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerers.graph import pass_of
+from silicast.scenario.answers.graph.answerer import pass_of
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 from silicast.workload.front_ends import graph_of
 from silicast.workload.front_ends.packages import packaged_graph, without_data
-from silicast.workload.graph import Graph
-from silicast.workload.op_graph import write_op_graph
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import write_op_graph
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "explanation" / "gallery.md"

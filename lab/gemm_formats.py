@@ -20,7 +20,7 @@ from lab.gemm_problem import (
     training,
 )
 from lab.scorecard.rows import MeasuredRows
-from silicast.kernels.gemm_constants import BORROWS, WIDENED_BEFORE
+from silicast.kernels.products.gemm_constants import BORROWS, WIDENED_BEFORE
 
 
 @dataclass(frozen=True)

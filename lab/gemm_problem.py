@@ -15,9 +15,9 @@ from lab.scorecard.rows import MeasuredRows, held_out, least_hashed
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.kernels.candidates import fetches_in_bulk
-from silicast.kernels.gemm import Setting, estimate
-from silicast.kernels.gemm_constants import (
+from silicast.kernels.products.candidates import fetches_in_bulk
+from silicast.kernels.products.gemm import Setting, estimate
+from silicast.kernels.products.gemm_constants import (
     NEAREST,
     SCALED,
     SIXTEEN_BITS,
@@ -231,8 +231,9 @@ def scaled(
 ) -> Constants:
     """Constants of an architecture that nobody measured, from those that were: one vote each.
 
-    Those that :data:`~silicast.kernels.gemm_constants.SCALED` names are in units of the device;
-    :func:`silicast.kernels.gemm_constants.from_specification` turns them back.
+    Those that :data:`~silicast.kernels.products.gemm_constants.SCALED` names are in units of the
+    device;
+    :func:`silicast.kernels.products.gemm_constants.from_specification` turns them back.
 
     Args:
         parts: rows of the architectures that are averaged.

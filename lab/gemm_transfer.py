@@ -28,8 +28,8 @@ from lab.gemm_problem import architecture_of, label, log_ratio, maker
 from lab.scorecard.rows import MeasuredRows, least_hashed
 from silicast.core.dtypes import recipe_for
 from silicast.core.prediction import Z90
-from silicast.kernels.candidates import fetches_in_bulk
-from silicast.kernels.gemm_constants import SIXTEEN_BITS, selected
+from silicast.kernels.products.candidates import fetches_in_bulk
+from silicast.kernels.products.gemm_constants import SIXTEEN_BITS, selected
 
 ROWS, STEPS = 250, 40
 SCORED = 800

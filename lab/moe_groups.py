@@ -12,7 +12,7 @@ import numpy as np
 from lab import fitting
 from lab.fitting import Constants, F, Tables
 from lab.scorecard.rows import MeasuredRows
-from silicast.kernels.moe import (
+from silicast.kernels.experts.moe import (
     PHYSICS,
     Columns,
     Setting,
@@ -22,8 +22,8 @@ from silicast.kernels.moe import (
     setting_with,
     with_exchange,
 )
-from silicast.kernels.moe_model import Layer, estimate
-from silicast.kernels.physics import replaced
+from silicast.kernels.experts.moe_model import Layer, estimate
+from silicast.kernels.physics.constants import replaced
 
 START = {
     "tensor_efficiency": 0.75, "operand_bytes_per_clock": 250.0, "unpack_per_clock": 100.0,

@@ -21,7 +21,7 @@ import numpy as np
 from lab.fitting import Constants, F
 from lab.moe_groups import Group, log_ratio
 from silicast.core.numerics import I64
-from silicast.kernels.moe import GROWTHS, growth_bases
+from silicast.kernels.experts.moe import GROWTHS, growth_bases
 
 MAKES = {
     **dict.fromkeys(

@@ -18,8 +18,8 @@ DECIDES = ("lab", "silicast.kernels", "silicast.communication", "silicast.learni
 """Packages whose code is hashed: models, their training, and which rows are read and held out."""
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
-    "silicast.kernels.candidate_tables": ("tuning/tiles.toml", "tuning/grids.toml"),
-    "silicast.kernels.core_limits": ("core_limits.toml",),
+    "silicast.kernels.products.candidate_tables": ("tuning/tiles.toml", "tuning/grids.toml"),
+    "silicast.kernels.physics.core_limits": ("core_limits.toml",),
 }
 """Tables of the catalog that are part of a module: they decide as its code does."""
 

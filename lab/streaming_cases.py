@@ -13,8 +13,8 @@ from lab.scorecard.rows import MeasuredRows
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
-from silicast.kernels.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
-from silicast.kernels.streaming_rates import StreamingRates
+from silicast.kernels.movement.streaming import SCALAR, Stream, StreamingKernel, analyse_stream
+from silicast.kernels.movement.streaming_rates import StreamingRates
 
 LONG_US = 20.0
 

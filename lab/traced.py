@@ -16,7 +16,7 @@ from pathlib import Path
 from lab.chain import artefact_named, made_later
 from lab.reads import FILES, watch
 from lab.scorecard.suite import data_folder
-from silicast.kernels.physics import NO_CONSTANTS, replaced
+from silicast.kernels.physics.constants import NO_CONSTANTS, replaced
 
 
 def main() -> None:

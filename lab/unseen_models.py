@@ -23,10 +23,10 @@ import numpy as np
 from lab.fitting import Constants
 from lab.scorecard.suite import Scored
 from lab.scorecard.suites.unseen import OF_MODELS, unseen
-from silicast.composition.error_correlation import KNOWLEDGE, Knowledge, seen_of_op
+from silicast.composition.errors.error_correlation import KNOWLEDGE, Knowledge, seen_of_op
 from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 MEDIAN_OF_SQUARES = 0.4549
 """Of a normal error, over their mean."""

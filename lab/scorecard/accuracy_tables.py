@@ -9,7 +9,7 @@ from lab.scorecard.committed import summary_of
 from lab.scorecard.pages import markdown_table
 from lab.scorecard.suite import suite_facts
 from lab.source_code import ROOT
-from silicast.report.tables import figure
+from silicast.report.drawing.tables import figure
 
 SUMMARY = (
     ("whole batch on an engine", "static_batch_total_ms", "end-to-end", "total_ms"),

@@ -25,7 +25,7 @@ from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Paths
-from silicast.kernels.physics import Physics, load_physics
+from silicast.kernels.physics.constants import Physics, load_physics
 from silicast.learning.boosting import Settings
 
 SOURCE = "training/collectives_measured.parquet"

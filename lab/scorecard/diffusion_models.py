@@ -16,7 +16,7 @@ from lab.scorecard.traces import kept
 from silicast.core.compiled import read_toml
 from silicast.workload.front_ends.packages_diffusers import INPUTS
 from silicast.workload.front_ends.programs import graph_of, require
-from silicast.workload.graph import Graph
+from silicast.workload.graphs.graph import Graph
 
 _TEXTS: Mapping[str, Mapping[str, int]] = {
     "clip-l": {

@@ -25,9 +25,9 @@ from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.dispatch import times
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 LLMCOMPASS = "kernels/llmcompass_real_hardware.csv"
 CALL_US: Mapping[str, Mapping[str, float]] = {

@@ -22,9 +22,9 @@ from lab.scorecard.suite import resting
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.knowledge import PHYSICS as KNOWLEDGE
-from silicast.kernels.physics import Physics, has_physics, load_physics, replaced
-from silicast.kernels.unseen import BOARDS
+from silicast.kernels.physics.constants import Physics, has_physics, load_physics, replaced
+from silicast.kernels.physics.knowledge import PHYSICS as KNOWLEDGE
+from silicast.kernels.physics.unseen import BOARDS
 from silicast.learning.artefact import Artefact, read_artefact
 from silicast.learning.tiers import Evidence
 
@@ -36,7 +36,9 @@ SHORT = Path(__file__).parent / "held_out_sizes" / "communication.json"
 
 @final
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Constants without an architecture, as :class:`~silicast.kernels.physics.Physics` has them."""
+    """Constants without an architecture, as :class:`~silicast.kernels.physics.constants.Physics`
+    has them.
+    """
 
     default: dict[str, float]
     architectures: dict[str, dict[str, float]]

@@ -16,7 +16,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import KernelTimes
-from silicast.workload.op import Op
+from silicast.workload.graphs.op import Op
 
 US = 1e6
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from silicast.accelerator.technology import area_factor, between, cmos, node_energy_factor
+from silicast.accelerator.design.technology import area_factor, between, cmos, node_energy_factor
 
 FEMTO_TO_PICO = 1e-3
 

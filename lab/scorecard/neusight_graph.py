@@ -27,8 +27,8 @@ from typing import Any, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-from silicast.workload.graph import Block, Direction, Graph, Node
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.graph import Block, Direction, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators import Value
 from silicast.workload.operators.products import product
 from silicast.workload.operators.rows import row_norm, row_softmax

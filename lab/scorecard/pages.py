@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.tables import figure, listing
+from silicast.report.drawing.tables import figure, listing
 
 Result = Mapping[str, Any]
 """One suite's results, as :func:`lab.scorecard.run.run` returns them."""

@@ -10,7 +10,7 @@ import numpy as np
 from lab.scorecard.figures import point_figures
 from lab.scorecard.results import rounded
 from lab.scorecard.suite import Scored
-from silicast.report.tables import figure
+from silicast.report.drawing.tables import figure
 
 END_TO_END = "end_to_end.svg"
 TITLES = {"prefill_ms": "prefill", "decode_step_ms": "decode step", "total_ms": "whole batch"}

@@ -2,7 +2,8 @@
 
 Written for one operator at a time, as the models' source code calls them (NVIDIA
 DeepLearningExamples of 2021): norms and activations in their elementary operations, attention as
-products and a softmax. A compiler's graph is what :func:`~silicast.workload.compiled.fused_graph`
+products and a softmax. A compiler's graph is what
+:func:`~silicast.workload.frameworks.compiled.fused_graph`
 makes of that.
 """
 
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 from typing import final
 
-from silicast.composition.host_copies import HOST_COPY
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.op import Op, Variant
+from silicast.composition.engines.host_copies import HOST_COPY
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.traffic import movement
 
 _BYTES = 2

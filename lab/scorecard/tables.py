@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lab.scorecard.rows import Mask, MeasuredRows, Sizes, Words
 from silicast.core.numerics import F64, I64
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 AIC = "aiconfigurator/"
 AIC_DEVICES = {

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from silicast.core.catalog import CATALOG
 from silicast.core.hashing import content_hash, files_hash
-from silicast.workload.graph import Graph
-from silicast.workload.op_graph import read_op_graph, write_op_graph
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import read_op_graph, write_op_graph
 
 TRACES = "SILICAST_TRACES"
 

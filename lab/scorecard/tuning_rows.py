@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from lab.scorecard.tables import read_arrow
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.candidates import SWEEP, grid
 from silicast.kernels.configuration import Configuration, read_configuration
-from silicast.kernels.routing import busiest_loads
-from silicast.kernels.tile_times import Product
+from silicast.kernels.experts.routing import busiest_loads
+from silicast.kernels.products.candidates import SWEEP, grid
+from silicast.kernels.products.tile_times import Product
 
 SWEEPS = "pipeweave/kernel_moe_autotune.parquet"
 DEFAULTS = "pipeweave/kernel_moe_w13.parquet"

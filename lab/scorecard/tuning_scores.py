@@ -15,8 +15,8 @@ from lab.scorecard import tuning_held_out
 from lab.scorecard.tuning_rows import Swept, sglang_rule
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
-from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
-from silicast.kernels.tile_times import Steps, steps_of, tile_constants
+from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
+from silicast.kernels.products.tile_times import Steps, steps_of, tile_constants
 from silicast.learning.configuration_ranking import (
     Ranked,
     Ranker,

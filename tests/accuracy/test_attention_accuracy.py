@@ -12,7 +12,7 @@ from lab.scorecard.rows import newest
 from lab.scorecard.suite import Scored, suites
 from lab.scorecard.suites.attention import DECODE, PREFILL, decoder_rows, geometry_held_out
 from silicast.core.numerics import F64
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

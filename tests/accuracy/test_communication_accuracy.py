@@ -12,7 +12,7 @@ from lab.scorecard.collectives_between import read_multinode
 from lab.scorecard.held_out import collectives_without, constants_without, held_out
 from lab.scorecard.suite import Scored, suites
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from lab.scorecard.figures import one_constant
 from lab.scorecard.rows import least_hashed
 from lab.scorecard.suite import Scored, suites
 from lab.scorecard.suites.linear_attention import COLUMNS, mixer_rows
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 pytestmark = pytest.mark.data
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.own_measurements import RESULT, machines, scores_of
-from silicast.measurement.records import read_measurements
+from silicast.measurement.records.records import read_measurements
 
 MEASUREMENTS = Path(__file__).parents[2] / "measurements"
 COMMITTED = json.loads(RESULT.read_text())

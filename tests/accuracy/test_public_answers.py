@@ -36,8 +36,8 @@ from lab.scorecard.suites.communication import predict
 from lab.scorecard.suites.energy import power_rows
 from silicast.app.cli import main
 from silicast.kernels.check import op_at
-from silicast.kernels.energy import kernel_energy
-from silicast.scenario.kernel_table_of import kernel_table_of
+from silicast.kernels.physics.energy import kernel_energy
+from silicast.scenario.kernels.kernel_table_of import kernel_table_of
 
 pytestmark = pytest.mark.data
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.cost import cost
-from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.timeloop.files import read_description, read_mapping
 from silicast.accelerator.timeloop.statistics import compared, read_statistics
 

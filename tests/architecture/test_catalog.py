@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from tests.architecture.source_tree import PACKAGE, ROOT
 
 PHYSICS = sorted((PACKAGE / "catalog" / "physics").glob("*.json"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from silicast.core.compiled import names_of
-from silicast.workload.libraries import ANY
+from silicast.workload.libraries.catalog import ANY
 from tests.architecture.source_tree import broken, layer_of, source_files, tree_of
 
 MODELS = ("kernels", "communication", "composition", "scenario")

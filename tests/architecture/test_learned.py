@@ -15,7 +15,7 @@ from silicast.kernels.check import default_variants, draw_batch
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.artefact import folder, read_artefact
 from silicast.learning.tiers import kernel_times
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 CARDS = sorted(folder().glob("*.json"))
 MAX_BYTES = 15e6

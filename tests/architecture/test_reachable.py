@@ -17,7 +17,7 @@ ROOTS = ("silicast", "silicast.__main__")
 """The public Python interface, and the commands."""
 BATTERIES = ("silicast.kernels.check", "silicast.distributed.schedules.check")
 """What a new kernel or schedule of one's own must pass."""
-COUNTED_BY_TESTS = {"silicast.workload.counting.graph_flops"}
+COUNTED_BY_TESTS = {"silicast.workload.models.counting.graph_flops"}
 """What closed forms are held against."""
 OFFERED_BY, OFFERED_BY_BASE = ("register", "command"), {"Importer"}
 NAME = re.compile(r"silicast(\.\w+)+(:\w+)?")

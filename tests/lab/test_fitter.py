@@ -12,7 +12,7 @@ import pytest
 from lab import fitting
 from lab.fitter import Body, Fitter
 from lab.scorecard.held_out import Body as HeldOut
-from silicast.kernels.physics import Physics
+from silicast.kernels.physics.constants import Physics
 
 Rows = Mapping[str, list[float]]
 

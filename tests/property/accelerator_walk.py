@@ -6,9 +6,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from silicast.accelerator.architecture import Architecture, FanOut
-from silicast.accelerator.einsum import Einsum, Tensor
-from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import Architecture, FanOut
 
 Words = frozenset[tuple[int, ...]]
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from silicast.composition.step_prices import RunPrice, StepPrice
+from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.core.numerics import I64
-from silicast.serving.kv_pool import KvLayout
-from silicast.serving.records import Records
-from silicast.serving.replica import Role
-from silicast.serving.requests import Requests
-from silicast.serving.routers import ROUTERS
-from silicast.serving.scheduler import Limits, policies, scheduler_named
-from silicast.serving.simulation import KvLink, ReplicaSpec, Simulation
-from silicast.serving.speculation import Acceptance
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec, Simulation
+from silicast.serving.simulation.replica import Role
+from silicast.serving.simulation.routers import ROUTERS
+from silicast.serving.simulation.scheduler import Limits, policies, scheduler_named
+from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
 
 
 @dataclass(frozen=True)

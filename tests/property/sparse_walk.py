@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.architecture import Architecture, FanOut
-from silicast.accelerator.einsum import Einsum, Tensor
-from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import Architecture, FanOut
 
 Point = tuple[int, ...]
 Held = Mapping[str, NDArray[np.bool_]]

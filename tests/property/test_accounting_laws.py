@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.accelerator.accounting import account
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.counting.accounting import account
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
 from tests.property.accelerator_walk import Walk
 
 

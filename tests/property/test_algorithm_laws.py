@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from silicast.communication.algorithm import COLLECTIVES, Collective, algorithm
+from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective, algorithm
 from silicast.communication.collective import collective_times
 from silicast.communication.library import choices
 from silicast.communication.network import network_constants

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
+from silicast.kernels.attention.attention_decode import AttentionDecode
+from silicast.kernels.attention.attention_prefill import AttentionPrefill
 from silicast.kernels.check import check_kernel, op_at
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "A40", "T4", "RTX PRO 6000 S", "GB300")
 LIBRARIES = ("", "flashinfer", "fa2", "fa3", "vllm", "sglang", "trtllm", "triton")

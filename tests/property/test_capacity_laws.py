@@ -10,18 +10,24 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from silicast.composition.paced import Pace
+from silicast.composition.prices.paced import Pace
 from silicast.core.prediction import Z90, ErrorFactors
-from silicast.serving.capacity import Loads, Simulate, bracketed
-from silicast.serving.kv_pool import KvLayout
-from silicast.serving.metrics import rates, statistics_ms
-from silicast.serving.objective import Objective
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits, scheduler_named
-from silicast.serving.simulation import ReplicaSpec, Simulation
-from silicast.serving.step_mix import KINDS, Spent, columns, mix_of
-from silicast.serving.uncertainty import Consists, PaceError, intervals, paced, seed_spread
+from silicast.serving.capacity.capacity import Loads, Simulate, bracketed
+from silicast.serving.capacity.objective import Objective
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.scheduler import Limits, scheduler_named
+from silicast.serving.statistics.metrics import rates, statistics_ms
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import KINDS, Spent, columns, mix_of
+from silicast.serving.statistics.uncertainty import (
+    Consists,
+    PaceError,
+    intervals,
+    paced,
+    seed_spread,
+)
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, random_case
 
 SEEDS = range(8)

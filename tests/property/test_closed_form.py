@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.accelerator.accounting import Traffic, account
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
-from silicast.accelerator.chip import chip_of
-from silicast.accelerator.closed_form import Layout, Nest, closed_form
-from silicast.accelerator.cost import cost_of
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import counted, work_of
+from silicast.accelerator.counting.accounting import Traffic, account
+from silicast.accelerator.counting.closed_form import Layout, Nest, closed_form
+from silicast.accelerator.counting.cost import cost_of
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.counting.problems import PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.design.chip import chip_of
+from silicast.accelerator.mapper.refit import counted, work_of
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 

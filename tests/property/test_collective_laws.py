@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.communication.algorithm import COLLECTIVES, Collective
+from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective
 from silicast.communication.collective import collective_times
 from silicast.communication.library import collective_libraries
 from silicast.communication.selection import launches as known_launches

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.step_needs import Needs, StepNeeds
-from silicast.serving.colocation import Colocation, Tenant
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.sharing import UNIT, Law, Load, Slices, Together, rates
+from silicast.composition.prices.step_needs import Needs, StepNeeds
+from silicast.serving.simulation.colocation import Colocation, Tenant
+from silicast.serving.simulation.sharing import UNIT, Law, Load, Slices, Together, rates
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
 
 HALVES = (1.0, 1.0)

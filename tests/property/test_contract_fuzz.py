@@ -12,8 +12,8 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import parse_json, parse_toml
+from silicast.runner.batch import run_batch
 from silicast.scenario.answer import Answer, encode, refusal
-from silicast.scenario.batch import run_batch
 from silicast.scenario.run import reply_to
 from tests.property.scenario_grammar import byte_damaged, damaged, scenario, toml_of
 

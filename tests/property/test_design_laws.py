@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.accelerator.architecture_file import build
-from silicast.accelerator.cost import cost
-from silicast.accelerator.einsum import matmul
-from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.einsum import matmul
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.design.architecture_file import build
 from silicast.hardware.catalog import device_from, find_device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.dispatch import time_of, times
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 SIZES = st.integers(1, 300)
 V = Variant("bf16")

@@ -12,15 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.scorecard.suites.intervals import independent, linear
-from silicast.composition.engine import find_engine
-from silicast.composition.error_correlation import KNOWLEDGE, Pairs, distances
-from silicast.composition.machine import Machine
-from silicast.composition.stage_graph import StageGraph, StageNode
-from silicast.composition.uncertainty import ALL_KERNELS, HOST, Sum, Uncertainty, narrowed_sum
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.errors.error_correlation import KNOWLEDGE, Pairs, distances
+from silicast.composition.errors.uncertainty import (
+    ALL_KERNELS,
+    HOST,
+    Sum,
+    Uncertainty,
+    narrowed_sum,
+)
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.stage_graph import StageGraph, StageNode
 from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.op import Op
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op
 
 FAMILIES = ("gemm", "attention_decode", "rmsnorm")
 MACHINE = Machine(find_device("H100"), find_engine("vllm"))

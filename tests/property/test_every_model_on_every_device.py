@@ -14,7 +14,7 @@ import pytest
 from silicast.app.api import predict
 from silicast.hardware.catalog import device_index
 from silicast.scenario.answer import Belief
-from silicast.workload.models import model_names
+from silicast.workload.models.lookup import model_names
 
 WORK = {"batch": 2, "input_len": 256, "output_len": 16}
 NO_BF16 = ("P100", "P4", "T4", "V100")

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.executions import Executions
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.stage_graph import StageNode
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.step.executions import Executions
+from silicast.composition.step.stage_graph import StageNode
 from silicast.hardware.catalog import find_device
-from silicast.workload.backward import Training, training_graph
-from silicast.workload.counting import parameters
-from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, PassShape, framework_graph
-from silicast.workload.gradient_buckets import STREAM, with_gradient_sums
-from silicast.workload.graph import Block, Graph, Node, with_symbol
-from silicast.workload.models import find_model
-from silicast.workload.op import Affine, Dim, Op
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
-from silicast.workload.symbols import DECODE_LONGEST
+from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.graphs.graph import Block, Graph, Node, with_symbol
+from silicast.workload.graphs.op import Affine, Dim, Op
+from silicast.workload.graphs.symbols import DECODE_LONGEST
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.training.backward import Training, training_graph
+from silicast.workload.training.gradient_buckets import STREAM, with_gradient_sums
+from silicast.workload.transformers.decoder import build_graph
+from silicast.workload.transformers.plan import Plan
 
 FEW = settings(max_examples=40, deadline=None)
 MODELS = (

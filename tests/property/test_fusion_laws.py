@@ -10,16 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.enumeration import Best, Family, counted_mappings
-from silicast.accelerator.fusion import Plan, fused_cost
-from silicast.accelerator.fusion_search import best_fusion, objective_value
-from silicast.accelerator.mapper import best_mapping
-from silicast.accelerator.mapping import Loop, LoopNest
-from silicast.accelerator.neighbours import Pair, pair_of
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import Loop, LoopNest
+from silicast.accelerator.counting.neighbours import Pair, pair_of
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.enumeration import Best, Family, counted_mappings
+from silicast.accelerator.mapper.fusion import Plan, fused_cost
+from silicast.accelerator.mapper.fusion_search import best_fusion, objective_value
+from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
 
 FULL = bool(os.environ.get("SILICAST_FRESH_CASES"))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from silicast.hardware.catalog import device_index, find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.gemm import Gemm
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.products.gemm import Gemm
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 MODEL = Gemm()
 DEVICES = ["H100-SXM-80GB", "L40S", "B200-SXM-180GB", "A100-SXM-80GB", "T4"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from silicast.workload.counting import (
+from silicast.workload.models.counting import (
     forward_flops,
     graph_flops,
     kv_bytes_per_token,
@@ -18,11 +18,16 @@ from silicast.workload.counting import (
     rank_parameters,
     weight_bytes,
 )
-from silicast.workload.decoder import bind_graph, build_graph, stage_graphs, step_symbols
-from silicast.workload.model import MLA, LayerSizes, ModelConfig, MoE
-from silicast.workload.plan import Plan, stage_bounds
-from silicast.workload.precision import Precision
-from silicast.workload.shard import shard_of
+from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import (
+    bind_graph,
+    build_graph,
+    stage_graphs,
+    step_symbols,
+)
+from silicast.workload.transformers.plan import Plan, stage_bounds
+from silicast.workload.transformers.shard import shard_of
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))

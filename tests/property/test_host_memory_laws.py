@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.serving.group import Group
-from silicast.serving.host_cache import HostLink
-from silicast.serving.prefix_cache import PrefixCache, _Node
-from silicast.serving.records import Records
-from silicast.serving.requests import Content, Requests
-from silicast.serving.scheduler import Limits
+from silicast.serving.kv.host_cache import HostLink
+from silicast.serving.kv.prefix_cache import PrefixCache, _Node
+from silicast.serving.simulation.group import Group
+from silicast.serving.simulation.scheduler import Limits
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Content, Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
 from tests.property.test_serving_laws import check_conserved, single_steps, times
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from silicast.workload.counting import (
+from silicast.workload.models.counting import (
     forward_flops,
     graph_flops,
     kv_bytes_per_token,
@@ -16,10 +16,10 @@ from silicast.workload.counting import (
     parameters,
     rank_parameters,
 )
-from silicast.workload.decoder import bind_graph, build_graph, step_symbols
-from silicast.workload.model import MLA, ModelConfig, MoE, Recurrent
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.model import MLA, ModelConfig, MoE, Recurrent
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
+from silicast.workload.transformers.plan import Plan
 
 FEW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MANY = settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))

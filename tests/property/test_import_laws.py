@@ -16,9 +16,9 @@ from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, importer_of, importers
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
-from silicast.measurement.records import CollectiveRow, KernelRow
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.libraries import library_names
+from silicast.measurement.records.records import CollectiveRow, KernelRow
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.libraries.catalog import library_names
 from tests.unit.measurement.importers import samples as s
 
 SHAPES = st.lists(st.integers(0, 5000), max_size=5)

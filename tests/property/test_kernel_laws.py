@@ -8,7 +8,7 @@ from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import families, implementation_for
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 DEVICES: list[Device] = [
     device

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_ops import OPS
-from silicast.scenario.kernel_table_of import kernel_table_of
-from silicast.workload.op import Op, Variant
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_ops import OPS
+from silicast.scenario.kernels.kernel_table_of import kernel_table_of
+from silicast.workload.graphs.op import Op, Variant
 
 DRAWS = 150
 COMMON: dict[str, tuple[Any, ...]] = {

@@ -9,14 +9,14 @@ import os
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Port
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Objective, cost, value_of
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.enumeration import Family, counted_mappings
-from silicast.accelerator.mapper import best_mapping, keep_patterns
-from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.task import OBJECTIVES
+from silicast.accelerator.counting.cost import Objective, cost, value_of
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.enumeration import Family, counted_mappings
+from silicast.accelerator.mapper.mapper import best_mapping, keep_patterns
+from silicast.accelerator.mapper.task import OBJECTIVES
 from silicast.core.errors import SilicastError
 
 PROBLEMS = 1000 if os.environ.get("SILICAST_FRESH_CASES") else 12

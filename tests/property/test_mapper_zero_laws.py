@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture import Architecture, Elimination, FanOut, Memory
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import cost, value_of
-from silicast.accelerator.density import Structured, Uniform
-from silicast.accelerator.formats import Bitmask, Coordinates, TensorFormat
-from silicast.accelerator.mapper import best_mapping
-from silicast.accelerator.task import OBJECTIVES, Task, mapped
+from silicast.accelerator.counting.cost import cost, value_of
+from silicast.accelerator.design.architecture import Architecture, Elimination, FanOut, Memory
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.mapper import best_mapping
+from silicast.accelerator.mapper.task import OBJECTIVES, Task, mapped
+from silicast.accelerator.zeros.density import Structured, Uniform
+from silicast.accelerator.zeros.formats import Bitmask, Coordinates, TensorFormat
 from silicast.core.errors import SilicastError
 from tests.property.test_mapper_laws import every_mapping, random_chip, random_problem
 

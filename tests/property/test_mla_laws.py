@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
+from silicast.kernels.attention.mla_decode import MlaDecode
+from silicast.kernels.attention.mla_module import MlaModule
+from silicast.kernels.attention.mla_prefill import MlaPrefill
 from silicast.kernels.check import check_kernel, op_at
 from silicast.kernels.implementation import Implementation
-from silicast.kernels.mla_decode import MlaDecode
-from silicast.kernels.mla_module import MlaModule
-from silicast.kernels.mla_prefill import MlaPrefill
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "RTX PRO 6000 S", "GB300", "MI300X")
 LIBRARIES = ("", "vllm", "sglang", "trtllm", "flashmla", "fa3", "triton")

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import parameters
 from silicast.workload.families.family import families
-from silicast.workload.model import ModelConfig
-from silicast.workload.models import find_model, model_from
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.lookup import find_model, model_from
+from silicast.workload.models.model import ModelConfig
 
 FEW = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
-from silicast.kernels.moe import Moe
-from silicast.kernels.routing import busiest_loads, histogram_name
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.experts.moe import Moe
+from silicast.kernels.experts.routing import busiest_loads, histogram_name
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 DEVICES = [find_device(name) for name in ("H100", "L40S", "B200", "RTX PRO 6000 S", "T4")]
 NAMES = ("balanced", "uniform", "power_law_0.6", "power_law_1.01", "power_law_1.2_eplb")

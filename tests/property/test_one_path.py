@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.machine import Machine
-from silicast.composition.program import ProgramPass, predict_program
-from silicast.composition.stage_graph import StageGraph
-from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.composition.passes.static_batch import predict_static_batch
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.stage_graph import StageGraph
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
-from silicast.workload.backward import Training, training_graph
-from silicast.workload.decoder import build_graph
-from silicast.workload.eager import Framework, PassShape, framework_graph
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, Variant
-from silicast.workload.op_graph import read_op_graph, write_op_graph
+from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.op_graph import read_op_graph, write_op_graph
+from silicast.workload.models.lookup import find_model
+from silicast.workload.training.backward import Training, training_graph
+from silicast.workload.transformers.decoder import build_graph
 
 FEW = settings(max_examples=15, deadline=None)
 MACHINES = [

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.paced import Prices, SlowerPrices
-from silicast.composition.step import step_model
-from silicast.composition.step_prices import StepPrices
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.paced import Prices, SlowerPrices
+from silicast.composition.prices.step_prices import StepPrices
+from silicast.composition.step.step import step_model
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import fewer_cores, isolated, profiles_of
-from silicast.workload.models import find_model
+from silicast.workload.models.lookup import find_model
 
 NONE = np.zeros(0, dtype=np.int64)
 

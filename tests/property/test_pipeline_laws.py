@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.distributed.dependencies import WAITS, Waits, producers
-from silicast.distributed.pipeline import Durations, pipeline_times
+from silicast.distributed.pipeline.dependencies import WAITS, Waits, producers
+from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.check import check_schedule
 from silicast.distributed.schedules.controllable_memory import PERIOD, BuildingBlock
 from silicast.distributed.schedules.schedule import schedule, schedules

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.serving.pool_counts import Counts, CountSearch
+from silicast.serving.capacity.pool_counts import Counts, CountSearch
 
 NUMBERS = st.lists(st.integers(1, 9), min_size=1, max_size=5, unique=True).map(sorted)
 

@@ -11,24 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
-from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels import power
 from silicast.kernels.implementation import Implementation, implementation_for
+from silicast.kernels.physics import power
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, OpBatch, Variant
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.plan import Plan
 
 FEW = settings(max_examples=60, deadline=None)
 BOARDS = {

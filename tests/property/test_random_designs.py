@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture_file import checked
-from silicast.accelerator.einsum import OUTPUTS, Einsum, conv2d, matmul
-from silicast.accelerator.mapper import Mapped, best_mapping
+from silicast.accelerator.counting.einsum import OUTPUTS, Einsum, conv2d, matmul
+from silicast.accelerator.design.architecture_file import checked
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.learning.dispatch import time_of
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 TENSORS = ("Weights", "Inputs", "Outputs")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silicast.scenario.answers.training.training_runs import run_of
 from silicast.scenario.decode import decode
-from silicast.scenario.training_runs import run_of
-from silicast.workload.recomputation import MODULES
+from silicast.workload.training.recomputation import MODULES
 
 
 @cache

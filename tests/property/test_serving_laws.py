@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import I64
-from silicast.serving.metrics import kv_use, span_s
-from silicast.serving.records import NANO, Records
-from silicast.serving.replica import Replica
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits
-from silicast.serving.use import step_shares
+from silicast.serving.simulation.replica import Replica
+from silicast.serving.simulation.scheduler import Limits
+from silicast.serving.statistics.metrics import kv_use, span_s
+from silicast.serving.statistics.records import NANO, Records
+from silicast.serving.statistics.use import step_shares
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
 
 FEW, MANY = 150, 10_000

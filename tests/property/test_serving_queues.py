@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import I64
-from silicast.serving.kv_pool import KvLayout
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits, scheduler_named
-from silicast.serving.simulation import ReplicaSpec, Simulation
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.scheduler import Limits, scheduler_named
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices
 
 FEW, MANY = 2_000, 400_000

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.kernels.sparse_work import seen
-from silicast.workload.attention_pairs import visible
-from silicast.workload.counting import (
+from silicast.kernels.attention.sparse_work import seen
+from silicast.workload.graphs.attention_pairs import visible
+from silicast.workload.models.counting import (
     forward_flops,
     graph_flops,
     kv_bytes_per_token,
     kv_cache_bytes,
 )
-from silicast.workload.decoder import build_graph, step_symbols
-from silicast.workload.model import MLA, ModelConfig, MoE, Sparse
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.model import MLA, ModelConfig, MoE, Sparse
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import build_graph, step_symbols
+from silicast.workload.transformers.plan import Plan
 
 FEW = settings(max_examples=60, deadline=None)
 

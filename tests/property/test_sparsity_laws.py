@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.accelerator.architecture import (
+from silicast.accelerator.counting.cost import Cost, cost
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import (
     Architecture,
     Compute,
     Elimination,
@@ -19,11 +22,8 @@ from silicast.accelerator.architecture import (
     MetadataStore,
     Port,
 )
-from silicast.accelerator.cost import Cost, cost
-from silicast.accelerator.density import Blocked, Density, Given, Structured, Uniform
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.formats import FORMATS, TensorFormat
-from silicast.accelerator.mapping import MappingBatch
+from silicast.accelerator.zeros.density import Blocked, Density, Given, Structured, Uniform
+from silicast.accelerator.zeros.formats import FORMATS, TensorFormat
 from tests.property.sparse_walk import SparseWalk
 
 TENSORS = ("Weights", "Inputs", "Outputs")

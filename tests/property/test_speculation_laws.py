@@ -8,12 +8,12 @@ from typing import cast
 import numpy as np
 import pytest
 
-from silicast.composition.paced import Pace, PacedPrices
-from silicast.serving.drafting import SpeculativePrices
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits
-from silicast.serving.speculation import Acceptance
+from silicast.composition.prices.paced import Pace, PacedPrices
+from silicast.serving.simulation.drafting import SpeculativePrices
+from silicast.serving.simulation.scheduler import Limits
+from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
 from tests.property.test_serving_laws import single_steps
 

@@ -11,24 +11,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.executions import DIRECTIONS
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.program import ProgramPass
-from silicast.composition.stage_graph import StageGraph
-from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import batch_steps, predict_static_batch
-from silicast.composition.step import StepModel, StepTimes, step_model
-from silicast.composition.trace import trace_program, trace_static_batch
-from silicast.composition.trace_events import Trace
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.program import ProgramPass
+from silicast.composition.passes.static_batch import batch_steps, predict_static_batch
+from silicast.composition.step.executions import DIRECTIONS
+from silicast.composition.step.stage_graph import StageGraph
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes, step_model
+from silicast.composition.timeline.trace import trace_program, trace_static_batch
+from silicast.composition.timeline.trace_events import Trace
 from silicast.core.prediction import to_picoseconds
 from silicast.hardware.catalog import find_device
-from silicast.workload.backward import Training
-from silicast.workload.eager import Framework
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.training.backward import Training
+from silicast.workload.transformers.plan import Plan
 
 FEW = settings(max_examples=20, deadline=None)
 

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.speed_composition import joined, random_state
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
-from silicast.composition.step_prices import StepPrices
-from silicast.composition.stepper import Stepper, to_ns
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.step_prices import StepPrices
+from silicast.composition.prices.stepper import Stepper, to_ns
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel
 from silicast.hardware.catalog import find_device
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 Case = tuple[str, str, str, tuple[tuple[str, int], ...]]
 CASES: tuple[Case, ...] = (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory
-from silicast.accelerator.architecture_file import find_design
-from silicast.accelerator.die_cost import (
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
+from silicast.accelerator.design.architecture_file import find_design
+from silicast.accelerator.design.die_cost import (
     area_of,
     clustered_yield,
     die_cost,
@@ -16,7 +16,7 @@ from silicast.accelerator.die_cost import (
     murphy_yield,
     poisson_yield,
 )
-from silicast.accelerator.technology import (
+from silicast.accelerator.design.technology import (
     Process,
     area_factor,
     leak_factor,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.concurrency import RESOURCES, pair_s, slowdown, together_s
-from silicast.composition.timeline import (
+from silicast.composition.step.concurrency import RESOURCES, pair_s, slowdown, together_s
+from silicast.composition.timeline.timeline import (
     Launches,
     device_waits,
     one_stream,

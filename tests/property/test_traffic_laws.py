@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.scenario.decode import decode
-from silicast.scenario.traffic import traffic_of
-from silicast.serving.requests import Content, Requests
-from silicast.serving.trace_files import read_trace
-from silicast.serving.trace_rows import BLOCK_TOKENS
-from silicast.serving.traffic import Prefixes, Turns, arrivals
+from silicast.scenario.resolving.traffic import traffic_of
+from silicast.serving.traffic.requests import Content, Requests
+from silicast.serving.traffic.trace_files import read_trace
+from silicast.serving.traffic.trace_rows import BLOCK_TOKENS
+from silicast.serving.traffic.traffic import Prefixes, Turns, arrivals
 
 LENGTHS = st.one_of(
     st.integers(1, 5000),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
-from silicast.kernels.tile_times import Product, steps_of, tile_constants, tile_times
+from silicast.kernels.products.tile_times import Product, steps_of, tile_constants, tile_times
 from silicast.learning.configuration_ranking import candidates_on, configured_s, ranked
 from silicast.learning.kernel_causes import product_causes
 from silicast.scenario.run import reply_to

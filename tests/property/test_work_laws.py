@@ -20,7 +20,7 @@ from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 DIP, RARE = 0.03, 1 / 20
 """Largest usual dip; share of draws with a larger one."""

@@ -15,7 +15,7 @@ from lab.scorecard.rows import MeasuredRows
 from silicast.core.numerics import F64
 from silicast.kernels.implementation import Implementation
 from silicast.learning.features import Kernels
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 NEIGHBOURS = 4
 MOST = 4000

@@ -19,9 +19,9 @@ from lab.scorecard.memory_arrays import score_memory_arrays
 from lab.scorecard.one_constant import least_squares_share
 from lab.scorecard.sparse_vector import SparseUnits
 from lab.scorecard.suite import Scored, Suite
-from silicast.accelerator.architecture_file import find_design
-from silicast.accelerator.cost import Cost
-from silicast.accelerator.task import given_mapping, mapped, task_of
+from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.design.architecture_file import find_design
+from silicast.accelerator.mapper.task import given_mapping, mapped, task_of
 from silicast.core.numerics import F64
 
 TIMELOOP = "accel/timeloop"

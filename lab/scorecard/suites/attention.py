@@ -42,7 +42,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 LENGTHS = "pipeweave/kernel_attn_test_sample.parquet"
 

@@ -18,7 +18,7 @@ from lab.scorecard.kernel_suite import KernelScore, roofline_of_ops
 from lab.scorecard.rows import Labels, MeasuredRows, held_out, one_in
 from lab.scorecard.suite import Suite
 from lab.scorecard.tables import ops, read_records
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 TABLE = "kernels/attention_norm_backward.parquet"
 GRADIENTS = {"pass": "bwd", "quality": "good"}

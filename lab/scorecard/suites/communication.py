@@ -23,7 +23,7 @@ from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from silicast.communication.collective import collective_times
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import Physics
+from silicast.kernels.physics.constants import Physics
 from silicast.learning.artefact import Artefact
 
 US = 1e6

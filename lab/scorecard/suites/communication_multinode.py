@@ -15,7 +15,7 @@ from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
 from silicast.hardware.device import NETWORK
-from silicast.kernels.physics import replaced
+from silicast.kernels.physics.constants import replaced
 
 US = 1e6
 LEAST_BYTES = 1 << 20

@@ -22,10 +22,10 @@ from lab.scorecard.suite import Suite
 from lab.scorecard.suites.other_vendors import DEEPBENCH, DEEPBENCH_DEVICES
 from lab.scorecard.tables import csv_records, ops
 from lab.scorecard.training import Source
-from silicast.kernels.conv2d_model import pass_of
+from silicast.kernels.convolution.conv2d_model import pass_of
 from silicast.kernels.implementation import KernelTimes
 from silicast.learning.boosting import Settings
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 RESOLUTION_US = 1.0
 PASSES = {"Forward": "", "wrt Inputs": "data", "wrt Parameters": "weights"}

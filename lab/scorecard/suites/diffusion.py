@@ -17,10 +17,10 @@ from lab.scorecard.model_suite import Believed, Case, score_cases
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.clock import power_w
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import ProgramPass, predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.composition.power.clock import power_w
+from silicast.composition.step.machine import Machine
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device

@@ -21,7 +21,8 @@ from lab.scorecard.suite import Scored, Suite, predicted
 from lab.scorecard.suites import attention, gemm, linear_attention, mla, moe, sparse, streaming
 from lab.scorecard.tables import AIC_DEVICES, CAMPAIGN, Table, groups, read_arrow
 from silicast.core.numerics import F64
-from silicast.kernels.energy import (
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.physics.energy import (
     PHYSICS,
     Energies,
     actions,
@@ -30,7 +31,6 @@ from silicast.kernels.energy import (
     free_power,
     kernel_energy,
 )
-from silicast.kernels.implementation import KernelTimes
 
 LONG_S = {
     "scale_matrix": 1e-4, "context_attention": 3e-4, "encoder_attention": 3e-4,

@@ -31,10 +31,10 @@ from lab.scorecard.tables import AIC_DEVICES, Ops, Table, ops, read_columns, rea
 from lab.scorecard.training import MANY, Source
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
-from silicast.kernels.gemm_constants import maker_of
 from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.products.gemm_constants import maker_of
 from silicast.learning.boosting import Settings
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 BF16 = "kernels/aic_gemm_bf16_repeats.parquet"
 PIPEWEAVE = "pipeweave/kernel_gemm_fp8.parquet"

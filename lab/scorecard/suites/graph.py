@@ -15,19 +15,19 @@ from lab.scorecard.neusight_graph import read_neusight_graph
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction
 from silicast.hardware.catalog import find_device
-from silicast.workload.backward import Training
-from silicast.workload.eager import Framework
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.training.backward import Training
+from silicast.workload.transformers.plan import Plan
 
 LABELS = "neusight/model_e2e.parquet"
 OP_GRAPHS = "neusight/opgraphs.parquet"

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from lab.scorecard.suite import Scored, Suite, suite_named
-from silicast.composition.uncertainty import Sum, Terms, Uncertainty
+from silicast.composition.errors.uncertainty import Sum, Terms, Uncertainty
 from silicast.core.prediction import ErrorFactors
 
 OF_MODELS = {

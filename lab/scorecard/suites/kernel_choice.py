@@ -19,12 +19,12 @@ from lab.scorecard.suite import Scored, Suite
 from lab.scorecard.tables import read_arrow
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.candidates import amd_sides, amd_tiles
-from silicast.kernels.gemm import Setting
-from silicast.kernels.gemm_choice import FORMATS as FORMATS_HELD
-from silicast.kernels.gemm_choice import tile_probabilities
-from silicast.kernels.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
-from silicast.workload.op import Variant
+from silicast.kernels.products.candidates import amd_sides, amd_tiles
+from silicast.kernels.products.gemm import Setting
+from silicast.kernels.products.gemm_choice import FORMATS as FORMATS_HELD
+from silicast.kernels.products.gemm_choice import tile_probabilities
+from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK, Steps, evaluate
+from silicast.workload.graphs.op import Variant
 
 TABLE = "kernels/amd_tensile_logic.parquet"
 SCORED_ROWS = 500

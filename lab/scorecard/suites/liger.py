@@ -23,7 +23,8 @@ from lab.scorecard.suite import Scored, Suite, predicted
 from lab.scorecard.tables import ops, read_records
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.chain_model import (
+from silicast.kernels.physics.constants import replaced
+from silicast.kernels.rows.chain_model import (
     ACCUMULATED,
     BACKWARD,
     BOTH,
@@ -34,11 +35,10 @@ from silicast.kernels.chain_model import (
     SUMMED,
     ChainedKernel,
 )
-from silicast.kernels.gated_chains import IN_PLACE
-from silicast.kernels.norm_chains import OPERATOR, SEPARATE
-from silicast.kernels.physics import replaced
-from silicast.kernels.rope_chain import COMPLEX
-from silicast.workload.op import Variant
+from silicast.kernels.rows.gated_chains import IN_PLACE
+from silicast.kernels.rows.norm_chains import OPERATOR, SEPARATE
+from silicast.kernels.rows.rope_chain import COMPLEX
+from silicast.workload.graphs.op import Variant
 
 TABLE = "kernels/liger.parquet"
 DTYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}

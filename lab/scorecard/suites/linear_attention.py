@@ -18,10 +18,10 @@ from lab.scorecard.tables import CAMPAIGN, Ops, Table, median_of_repeats, ops, r
 from lab.scorecard.training import SMALL, Source
 from silicast.core.numerics import F64
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.recurrent_mixer import RecurrentMixer, kinds_of, phase_of
-from silicast.kernels.recurrent_styles import style_of
-from silicast.workload.library_file import RecurrentStyle
-from silicast.workload.op import Variant
+from silicast.kernels.recurrent.recurrent_mixer import RecurrentMixer, kinds_of, phase_of
+from silicast.kernels.recurrent.recurrent_styles import style_of
+from silicast.workload.graphs.op import Variant
+from silicast.workload.libraries.library_file import RecurrentStyle
 
 _DELTA = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "d_conv")
 COLUMNS: Mapping[str, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ from lab.scorecard.rows import Mask, MeasuredRows, held_out, one_in
 from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 from silicast.core.numerics import I64
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 PRODUCTS = "kernels/aiter_gemm_mi300x.parquet"
 EXPERTS = "kernels/aiter_moe_mi300x.parquet"

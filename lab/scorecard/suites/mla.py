@@ -25,7 +25,7 @@ from lab.scorecard.tables import Ops, Table, campaign_variant, mean_of_repeats, 
 from lab.scorecard.training import DEEP, Source
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
-from silicast.kernels.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
+from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.implementation import KernelTimes
 
 WIDTHS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}

@@ -19,10 +19,10 @@ from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.scenario.answerers.serving import prepared
+from silicast.scenario.answers.serving.answerer import prepared
+from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import decode
-from silicast.scenario.simulated import Simulated
-from silicast.serving.fleet import Fleet
+from silicast.serving.simulation.fleet import Fleet
 
 TABLE = "serving/mlperf_inference_llm.parquet"
 METRIC = "output_tokens_per_s"

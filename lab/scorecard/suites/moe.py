@@ -38,13 +38,13 @@ from lab.scorecard.training import MANY, Source
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors, Quantity
+from silicast.kernels.experts.moe import PHYSICS, distribution_of
+from silicast.kernels.experts.moe_recipes import style_of
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.moe import PHYSICS, distribution_of
-from silicast.kernels.moe_recipes import style_of
-from silicast.kernels.physics import replaced
+from silicast.kernels.physics.constants import replaced
 from silicast.learning.boosting import Settings
 from silicast.learning.tiers import Evidence
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 DIMS = ("tokens", "experts", "topk", "hidden", "intermediate", "ep", "tp")
 COLUMNS = ("num_tokens", "num_experts", "topk", "hidden_size", "inter_size", "moe_ep_size",

@@ -16,10 +16,10 @@ from lab.scorecard.tables import AIC, AIC_DEVICES, groups, ops, read_arrow
 from lab.scorecard.training import Source
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
+from silicast.kernels.experts.moe_exchange import fabric_of, payload_bytes, remote_of
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.moe_exchange import fabric_of, payload_bytes, remote_of
 from silicast.learning.boosting import Settings
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 A2A = f"{AIC}moe_a2a.parquet"
 DEEPEP = {

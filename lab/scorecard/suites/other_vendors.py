@@ -22,7 +22,7 @@ from lab.scorecard.suite import Suite
 from lab.scorecard.suites.moe import TABLE as MOE
 from lab.scorecard.tables import csv_records, read_records
 from silicast.core.dtypes import recipe_for
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 ROWS_PER_GROUP = 400
 TOKEN_BLOCK = 64

@@ -20,10 +20,10 @@ from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
 from silicast.core.errors import SilicastError
-from silicast.scenario.answerers.serving import prepared
+from silicast.scenario.answers.serving.answerer import prepared
+from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import decode
-from silicast.scenario.simulated import Simulated
-from silicast.workload.models import find_model
+from silicast.workload.models.lookup import find_model
 
 TABLE = "aiconfigurator/silicon_sample.parquet"
 PEER = "aiconfigurator/aiconfigurator_predictions_0.12.0.parquet"

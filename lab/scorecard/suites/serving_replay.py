@@ -14,24 +14,24 @@ from typing import Any, final
 import numpy as np
 
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_versions import as_of
-from silicast.composition.host_time import host_work_s
-from silicast.composition.machine import Machine
-from silicast.composition.paced import Prices
-from silicast.composition.step_prices import RunPrice, StepPrice
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_versions import as_of
+from silicast.composition.engines.host_time import host_work_s
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.step_prices import RunPrice, StepPrice
+from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
-from silicast.scenario.simulated import Simulated
-from silicast.serving.deploy import replica_spec
-from silicast.serving.fleet import Fleet
-from silicast.serving.metrics import statistics_ms
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.simulation import ReplicaSpec, Simulation
-from silicast.serving.step_mix import columns
-from silicast.workload.models import find_model
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.fleet import Fleet
+from silicast.serving.statistics.metrics import statistics_ms
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import columns
+from silicast.serving.traffic.requests import Requests
+from silicast.workload.models.lookup import find_model
 
 SERVING = "serving/llmservingsim_"
 TABLES = tuple(

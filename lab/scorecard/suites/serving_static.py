@@ -22,20 +22,20 @@ from lab.scorecard.rows import subsample
 from lab.scorecard.static_networks import bert, resnet50
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.pass_prices import PassPrices
-from silicast.composition.program import ProgramPass, predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.composition.prices.pass_prices import PassPrices
+from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.tiers import Evidence
-from silicast.serving.deploy import replica_spec
-from silicast.serving.requests import Requests
-from silicast.serving.simulation import Simulation
-from silicast.workload.compiled import fused_graph
-from silicast.workload.models import find_model
-from silicast.workload.precision import Precision
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.event_loop import Simulation
+from silicast.serving.traffic.requests import Requests
+from silicast.workload.frameworks.compiled import fused_graph
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
 
 TABLE = "vision/triton_server_a100_v100.parquet"
 ENGINE = "triton-server"

@@ -13,16 +13,16 @@ from lab.scorecard.model_suite import NAN, Believed, Case, score_cases
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.closed_loop import closed_loop
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_versions import as_of
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_versions import as_of
+from silicast.composition.passes.closed_loop import closed_loop
+from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.learning.tiers import Evidence
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.plan import Plan
 
 TABLE = "aiconfigurator/silicon_sample.parquet"
 PEER = "aiconfigurator/aiconfigurator_predictions_0.12.0.parquet"

@@ -21,7 +21,7 @@ from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64, I64
 from silicast.kernels.composite import Composite
 from silicast.kernels.implementation import KernelTimes
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 SIZES = ("batch_size", "isl", "step", "num_heads")
 HEADS_OF_INDEXER = {"GLM-5": 32, "DeepSeek-V4": 64, "DeepSeek-V3.2": 64}

@@ -35,7 +35,7 @@ from lab.scorecard.training import SMALL, Source
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import KernelTimes
-from silicast.workload.op import Variant
+from silicast.workload.graphs.op import Variant
 
 PIPEWEAVE = "pipeweave/kernel_elementwise_sample.parquet"
 NEUSIGHT = "neusight/kernels_nvidia.parquet"

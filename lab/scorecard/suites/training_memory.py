@@ -12,9 +12,9 @@ from lab.scorecard.model_suite import Believed, Case, score_cases
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.distributed.memory import Rules, plan_memory
-from silicast.distributed.plan import TrainingPlan
-from silicast.workload.models import find_model
+from silicast.distributed.memory.memory import Rules, plan_memory
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.workload.models.lookup import find_model
 
 TABLE = "training/training_measured.parquet"
 METRIC, PEER = "peak_alloc_mem", "peer_pred_peak_alloc_mem"

@@ -13,13 +13,13 @@ from lab.scorecard.model_suite import Believed, Case, believed, score_cases
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.training_step import Batch, predict_training_step
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.training_step import Batch, predict_training_step
 from silicast.hardware.catalog import find_device
-from silicast.workload.eager import Framework
-from silicast.workload.models import find_model
-from silicast.workload.precision import Precision
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
 
 TABLE = "training/training_measured.parquet"
 _GPUS = 8

@@ -27,7 +27,7 @@ from lab.scorecard.tuning_rows import (
 from lab.scorecard.tuning_scores import TEN, Choice, choices, default_gains, grouped_gains
 from silicast.core.dtypes import recipe_for
 from silicast.core.numerics import F64
-from silicast.kernels.candidates import SWEEP, grid, legal
+from silicast.kernels.products.candidates import SWEEP, grid, legal
 from silicast.learning.tuner_choice import SIDES, tuner_chances
 from silicast.learning.tuning_gain import GainBelief
 

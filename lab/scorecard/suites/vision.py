@@ -19,14 +19,14 @@ from lab.scorecard.model_suite import believed
 from lab.scorecard.rows import Labels, subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.engine import find_engine
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90, Prediction, spread_of_ratio
 from silicast.hardware.catalog import find_device
-from silicast.workload.compiled import fused_graph
+from silicast.workload.frameworks.compiled import fused_graph
 
 TIMES = "vision/timm_gpu.parquet"
 AUTOCAST_NOISE = 0.01

@@ -16,16 +16,16 @@ from lab.scorecard.model_suite import believed
 from lab.scorecard.rows import subsample
 from lab.scorecard.suite import EVIDENCE, Scored, Suite
 from lab.scorecard.tables import read_records
-from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_versions import as_of
-from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_versions import as_of
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 TABLE = "serving/blis_vllm_step_traces_h100.parquet"
 _MODELS = {

@@ -31,7 +31,7 @@ SHOWN = 4
 
 
 if TYPE_CHECKING:
-    from silicast.report.notebook import Drawing
+    from silicast.report.drawing.notebook import Drawing
 
 
 @final
@@ -119,13 +119,13 @@ class Predicted:
         Raises:
             SilicastError: matplotlib is not installed.
         """
-        from silicast.report.notebook import intervals_figure
+        from silicast.report.drawing.notebook import intervals_figure
 
         return intervals_figure(self.metrics)
 
     def _repr_html_(self) -> str:
         """The metrics as a table."""
-        from silicast.report.notebook import answer_html
+        from silicast.report.drawing.notebook import answer_html
 
         return answer_html(self.answer)
 
@@ -229,7 +229,7 @@ def infer(
     Raises:
         SilicastError: see :func:`predict`; or a field is given in both its forms and they differ.
     """
-    from silicast.scenario.usual_lengths import usual_lengths
+    from silicast.scenario.reading.usual_lengths import usual_lengths
 
     refuse_unknown(infer, fields)
     tokens = usual_lengths(plain(model), plain(input_len), plain(output_len))
@@ -265,8 +265,8 @@ def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> N
     Raises:
         SilicastError: the first of them; the nearest arguments and fields are offered.
     """
+    from silicast.scenario.reading.strict import fields_of, near
     from silicast.scenario.schema import RawScenario
-    from silicast.scenario.strict import fields_of, near
 
     known = fields_of(RawScenario)
     for name in fields:

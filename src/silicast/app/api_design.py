@@ -31,6 +31,6 @@ def design_environment(space: str | Path, *, steps: int = 100) -> DesignEnvironm
             "needs gymnasium", hint="pip install 'silicast[design]'"
         ) from None  # fmt: skip
     from silicast.exploration.space_file import read_space
-    from silicast.scenario.design_models import design_problem
+    from silicast.scenario.designs.design_models import design_problem
 
     return DesignEnvironment(design_problem(read_space(Path(space))), steps)

@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
 
 if TYPE_CHECKING:
-    from silicast.report.notebook import Drawing
+    from silicast.report.drawing.notebook import Drawing
 
 
 def serve(
@@ -219,7 +219,7 @@ class Table(Sequence[Row]):
         Raises:
             SilicastError: matplotlib is not installed, or no row has both metrics.
         """
-        from silicast.report.notebook import points_figure
+        from silicast.report.drawing.notebook import points_figure
 
         points: list[tuple[str, Belief, Belief]] = [
             (row.label, row.predicted.metrics[across], row.predicted.metrics[up])
@@ -231,7 +231,7 @@ class Table(Sequence[Row]):
         return points_figure(points, across, up)
 
     def _repr_html_(self) -> str:
-        from silicast.report.notebook import table_html
+        from silicast.report.drawing.notebook import table_html
 
         answered = [row.predicted for row in self.rows if row.predicted]
         metrics = dict.fromkeys(name for each in answered for name in each.metrics)
@@ -279,7 +279,7 @@ def compare(
     ['h100', 'l4']
     """
     from silicast.app.comparing import candidates, demand_of
-    from silicast.report.comparison import in_order, sort_word
+    from silicast.report.tasks.comparison import in_order, sort_word
 
     refuse_unknown(compare, fields)
     names = device.split(",") if isinstance(device, str) else plain(list(device))
@@ -341,7 +341,7 @@ _WHOLE_BATCHES = ("workload", "input_lens")
 
 
 def _with_usual_sizes(asked: Mapping[str, Any]) -> dict[str, Any]:
-    from silicast.scenario.usual_lengths import usual_lengths
+    from silicast.scenario.reading.usual_lengths import usual_lengths
 
     stated = (asked.get("input_len"), asked.get("output_len"))
     return {"batch": 1, **asked, **usual_lengths(asked.get("model"), *stated)}
@@ -354,8 +354,8 @@ def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
     >>> scenario(task="inference", device="h100", tp=2, batch=8)
     {'task': 'inference', 'device': 'h100', 'parallel': {'tp': 2}, 'workload': {'batch': 8}}
     """
+    from silicast.scenario.reading.strict import fields_of
     from silicast.scenario.schema import ParallelTable, RawScenario
-    from silicast.scenario.strict import fields_of
 
     top, degrees = fields_of(RawScenario), fields_of(ParallelTable)
     found: dict[str, Any] = {"task": task}

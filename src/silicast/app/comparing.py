@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.scenario.comparison import Candidate
+    from silicast.scenario.answers.inference.comparison import Candidate
 
 USUAL_SPEED = 20.0
 """Tokens a second of a user where none is stated: somewhat quicker than people read."""
@@ -52,7 +52,7 @@ def candidates(
     Raises:
         SilicastError: a price that cannot be read, or is of no device among these.
     """
-    from silicast.scenario.comparison import carrying, compared
+    from silicast.scenario.answers.inference.comparison import carrying, compared
 
     prices = None
     if price:

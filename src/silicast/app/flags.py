@@ -79,7 +79,7 @@ def inference_scenario(asked: BatchFlags, parallel: dict[str, int], device: str)
     """The scenario that a static batch's flags stand for; what was left out stays left out, but for
     its lengths.
     """
-    from silicast.scenario.usual_lengths import usual_lengths
+    from silicast.scenario.reading.usual_lengths import usual_lengths
 
     lengths = usual_lengths(str(asked.model), asked.input_len, asked.output_len)
     scenario: dict[str, Any] = {

@@ -26,7 +26,7 @@ def write_html(scenario: Tree, reply: Tree, target: Path | None, more: Sequence[
     if target is None or not reply["ok"]:
         return
     from silicast.report.answers import title
-    from silicast.report.page import answer_page, write_page
+    from silicast.report.drawing.page import answer_page, write_page
 
     write_page(target, answer_page(title(scenario), reply, more))
     warn(f"{target}: the report")

@@ -77,7 +77,7 @@ def loose(tokens: Sequence[str], kind: str = "") -> str:
     >>> loose(["h100", "Qwen3-8B"], "model")
     'Qwen3-8B'
     """
-    from silicast.scenario.kinds_of_names import kinds_of
+    from silicast.scenario.reading.kinds_of_names import kinds_of
 
     words = (b for a, b in pairwise(("", *tokens)) if not (a.startswith("-") or b.startswith("-")))
     known = ((word, kinds_of(word) if kind else {}) for word in words)

@@ -64,7 +64,7 @@ def mapping_shown(scenario: Tree) -> Iterator[None]:
     """On a terminal: how many mappings of a design are searched meanwhile, and afterwards the
     command that stores them.
     """
-    from silicast.scenario.mapping_searches import MappingSearches
+    from silicast.scenario.designs.mapping_searches import MappingSearches
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):

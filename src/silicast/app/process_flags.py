@@ -12,8 +12,8 @@ from cyclopts import Parameter
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.accelerator.task import Task
-    from silicast.accelerator.technology import Process
+    from silicast.accelerator.design.technology import Process
+    from silicast.accelerator.mapper.task import Task
 
 
 VOLTAGES = 0.5, 1.5
@@ -65,7 +65,7 @@ class ProcessFlags:
         Raises:
             SilicastError: one of the nodes is missing.
         """
-        from silicast.accelerator.technology import Process
+        from silicast.accelerator.design.technology import Process
 
         if (self.node is None) != (self.from_node is None):
             missing, given = ("--from-node", "--node")

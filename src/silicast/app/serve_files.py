@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from silicast.app.console import warn
 
 if TYPE_CHECKING:
-    from silicast.scenario.served import Served
+    from silicast.scenario.answers.serving.served import Served
 
 
 @final
@@ -45,10 +45,10 @@ def check_outputs(wanted: OutputFlags, engine: str) -> None:
         SilicastError: an ending that names no format of tables, a format whose package is not
             there, or an engine whose metrics are not known.
     """
-    from silicast.report.table_file import check_ending
+    from silicast.report.drawing.table_file import check_ending
 
     if wanted.metrics_out is not None:
-        from silicast.serving.exported import metric_names
+        from silicast.serving.statistics.exported import metric_names
 
         metric_names(engine)
 
@@ -64,8 +64,8 @@ def write_outputs(served: Served, wanted: OutputFlags) -> None:
         SilicastError: one cannot be written, or the engine's metrics are not known.
     """
     from silicast.core.files import write_atomically
-    from silicast.report.table_file import write_table
-    from silicast.serving.tables import requests_table, steps_table
+    from silicast.report.drawing.table_file import write_table
+    from silicast.serving.statistics.tables import requests_table, steps_table
 
     if wanted.requests_out is not None:
         table = requests_table(served.records)
@@ -78,7 +78,7 @@ def write_outputs(served: Served, wanted: OutputFlags) -> None:
     if wanted.trace_out is not None:
         import msgspec
 
-        from silicast.report.trace import trace_document
+        from silicast.report.drawing.trace import trace_document
 
         document = trace_document(served.trace())
         write_atomically(wanted.trace_out, msgspec.json.encode(document))

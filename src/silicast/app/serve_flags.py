@@ -81,7 +81,7 @@ def serving_scenario(
     """
     workload: dict[str, Any] = {"arrival": _arrival(asked, sweep)}
     if asked.trace is None:
-        from silicast.scenario.usual_lengths import usual_lengths
+        from silicast.scenario.reading.usual_lengths import usual_lengths
 
         workload |= usual_lengths(
             str(asked.model), asked.input_len, asked.output_len, engine=asked.engine
@@ -147,7 +147,7 @@ def _engine(asked: ServeFlags) -> str | dict[str, Any] | None:
         return asked.engine
     options = key_values(asked.option, "--option", "async_scheduling=false")
     if asked.engine is None:
-        from silicast.composition.engine import default_engine
+        from silicast.composition.engines.engine import default_engine
 
         return {"name": default_engine("serving"), "options": options}
     return {"name": asked.engine, "options": options}

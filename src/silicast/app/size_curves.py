@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from silicast.core.errors import SilicastError
     from silicast.scenario.answer import Answer
-    from silicast.scenario.size_curve import SizeCurve
+    from silicast.scenario.answers.graph.size_curve import SizeCurve
 
 
 def curve_shown(
@@ -31,9 +31,9 @@ def curve_shown(
     import msgspec
 
     from silicast.report.answers import title
-    from silicast.report.size_curve import size_curve_report
+    from silicast.report.tasks.size_curve import size_curve_report
     from silicast.scenario.answer import Answer
-    from silicast.scenario.size_curve import curve_of, points_of
+    from silicast.scenario.answers.graph.size_curve import curve_of, points_of
 
     found: list[tuple[int, Answer | SilicastError]] = []
     with _traced_once(scenario, name) as asked:
@@ -55,7 +55,7 @@ def curve_shown(
 def _traced_once(scenario: Tree, name: str) -> Iterator[Tree]:
     """The scenario; a package's model is traced once with its size open, to a file for a while."""
     from silicast.workload.front_ends.packages import is_packaged, packaged_open_graph
-    from silicast.workload.op_graph import write_graph_file
+    from silicast.workload.graphs.op_graph import write_graph_file
 
     work = scenario["workload"]
     program = str(work.get("graph", ""))

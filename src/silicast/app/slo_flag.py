@@ -27,7 +27,7 @@ def slo_of(text: str) -> dict[str, float]:
     >>> slo_of("e2e=2.5s,quantile=0.95")
     {'e2e_ms': 2500.0, 'quantile': 0.95}
     """
-    from silicast.scenario.durations import milliseconds
+    from silicast.scenario.reading.durations import milliseconds
 
     found: dict[str, float] = {}
     names = _statistics()

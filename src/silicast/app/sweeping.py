@@ -14,7 +14,7 @@ from silicast.core.errors import SilicastError, unsupported
 
 if TYPE_CHECKING:
     from silicast.scenario.answer import Answer
-    from silicast.scenario.load_sweep import Curve, Loads
+    from silicast.scenario.answers.serving.load_sweep import Curve, Loads
 
 
 def swept(
@@ -33,9 +33,9 @@ def swept(
     Raises:
         SilicastError: a flag that does not go with a sweep, or no load can be answered.
     """
-    from silicast.report.load_curve import curve_report, write_plot
-    from silicast.report.plot_file import check_plot
-    from silicast.scenario.load_sweep import EXAMPLE, Loads
+    from silicast.report.drawing.plot_file import check_plot
+    from silicast.report.tasks.load_curve import curve_report, write_plot
+    from silicast.scenario.answers.serving.load_sweep import EXAMPLE, Loads
 
     if sweep is None:
         raise SilicastError("draws the curve of --sweep", field="--plot", hint=EXAMPLE)
@@ -71,7 +71,7 @@ def _curve(scenario: Tree, loads: Loads, *, strict: bool) -> tuple[Curve, bool]:
         KeyboardInterrupt: it was interrupted before the first answer.
     """
     from silicast.scenario.answer import Answer
-    from silicast.scenario.load_sweep import Curve, points_of
+    from silicast.scenario.answers.serving.load_sweep import Curve, points_of
 
     found: list[tuple[float, Answer | SilicastError]] = []
     try:

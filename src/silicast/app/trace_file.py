@@ -28,7 +28,7 @@ def write_trace(scenario: Tree, target: Path | None, file: Path | None = None) -
         return
     import msgspec
 
-    from silicast.report.trace import trace_document
+    from silicast.report.drawing.trace import trace_document
     from silicast.scenario.answerer import answerer_for
     from silicast.scenario.decode import decode
 

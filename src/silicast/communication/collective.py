@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.algorithm import COLLECTIVES, Collective, Constants
+from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective, Constants
+from silicast.communication.algorithms.ring import sharing
 from silicast.communication.correction import Curve, Model, curve, shipped_curve
 from silicast.communication.features import Call
 from silicast.communication.library import usual_algorithms
@@ -20,7 +21,6 @@ from silicast.communication.network import (
     network_warnings,
     shares_pcie,
 )
-from silicast.communication.ring import sharing
 from silicast.communication.selection import (
     Sections,
     Selection,
@@ -37,9 +37,9 @@ from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import positive
-from silicast.kernels.physics import Physics, load_physics
+from silicast.kernels.physics.constants import Physics, load_physics
 from silicast.learning.artefact import Artefact
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 
 @final
@@ -108,7 +108,7 @@ def collective_times(
     """Times of ``op`` at every size.
 
     Args:
-        op: one of :data:`~silicast.communication.algorithm.COLLECTIVES`.
+        op: one of :data:`~silicast.communication.algorithms.algorithm.COLLECTIVES`.
         size: bytes as nccl-tests counts them (all_gather: the output, reduce_scatter: the
             input, all_to_all: one rank's buffer), int64 of shape (n,), at least 0.
         gpus: participants; 1 takes no time at all.

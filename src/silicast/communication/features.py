@@ -22,9 +22,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.communication.algorithm import Collective
+from silicast.communication.algorithms.algorithm import Collective
+from silicast.communication.algorithms.nvls import NOT_ADDED
 from silicast.communication.library import UNLIMITED, usual_library
-from silicast.communication.nvls import NOT_ADDED
 from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64

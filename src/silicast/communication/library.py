@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-from silicast.communication.algorithm import Collective, algorithm, algorithms
+from silicast.communication.algorithms.algorithm import Collective, algorithm, algorithms
 from silicast.communication.topology import Topology
 from silicast.core.errors import unknown_name, unsupported
 from silicast.core.releases import is_within
-from silicast.workload.libraries import libraries, library
-from silicast.workload.library_file import CollectiveRule, Limit
+from silicast.workload.libraries.catalog import libraries, library
+from silicast.workload.libraries.library_file import CollectiveRule, Limit
 
 MIB = 1 << 20
 UNLIMITED = 1 << 62

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from silicast.communication.algorithm import Collective, Constants
-from silicast.communication.ring import PASSES
+from silicast.communication.algorithms.algorithm import Collective, Constants
+from silicast.communication.algorithms.ring import PASSES
 from silicast.communication.selection import NOTHING
 from silicast.communication.topology import Topology
 from silicast.hardware.device import NETWORK
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 
 SHARED_PCIE = (
     "hosts differ several times over in what more than two devices reach over PCIe: "

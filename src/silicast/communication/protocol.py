@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.algorithm import AlgorithmTime, Constants
+from silicast.communication.algorithms.algorithm import AlgorithmTime, Constants
 from silicast.core.numerics import F64
 
 MICRO = 1e-6

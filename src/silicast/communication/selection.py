@@ -9,14 +9,14 @@ from typing import final
 
 import numpy as np
 
-from silicast.communication.algorithm import Collective, Constants, algorithm
+from silicast.communication.algorithms.algorithm import Collective, Constants, algorithm
 from silicast.communication.library import Choice, choices, only, usual_library
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.physics import Physics, load_physics
-from silicast.workload.libraries import libraries
+from silicast.kernels.physics.constants import Physics, load_physics
+from silicast.workload.libraries.catalog import libraries
 
 
 @cache

@@ -57,7 +57,7 @@ def providers() -> Mapping[str, Provider]:
     """Execution model -> what it declares.
 
     >>> providers()["systolic"].kernels
-    'silicast.kernels.systolic'
+    'silicast.kernels.execution_models.systolic'
     """
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: msgspec.convert(each, Provider) for name, each in table.items()}

@@ -1,7 +1,8 @@
 """How many devices carry so many users, each at a speed, in closed form.
 
 A user waits for an answer, then asks again: a closed loop
-(:mod:`silicast.composition.closed_loop`). Every replica takes as many users as still see their
+(:mod:`silicast.composition.passes.closed_loop`). Every replica takes as many users as still see
+their
 speed on average, up to what fits; the plan with the fewest devices is chosen. A simulation (task
 ``capacity``) knows more: bursts, queues, tails.
 """
@@ -14,12 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, final
 
-from silicast.composition.closed_loop import ClosedLoop, closed_loop
-from silicast.composition.deployment import Deployment
+from silicast.composition.passes.closed_loop import ClosedLoop, closed_loop
+from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 from silicast.exploration.smallest_plan import plans_by_size
-from silicast.serving.room import room_of
+from silicast.serving.capacity.room import room_of
 
 TOLERANCE: Final = 0.02
 """Between the most users of a replica and the fewest that are too many."""

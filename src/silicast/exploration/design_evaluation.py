@@ -11,10 +11,10 @@ from typing import Any, final
 import numpy as np
 
 from silicast import __version__
-from silicast.accelerator.architecture_file import Design, build, design_path
-from silicast.accelerator.check import check_architecture
-from silicast.accelerator.layers import Layer, distinct
-from silicast.accelerator.task import sized
+from silicast.accelerator.counting.layers import Layer, distinct
+from silicast.accelerator.design.architecture_file import Design, build, design_path
+from silicast.accelerator.design.check import check_architecture
+from silicast.accelerator.mapper.task import sized
 from silicast.core.compiled import read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.hashing import content_hash

@@ -6,13 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, final
 
-from silicast.accelerator.architecture import Architecture, Memory
-from silicast.accelerator.architecture_file import Design, PolicyTable
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.enumeration import CountedMappings, Family, counted_mappings, skeleton
-from silicast.accelerator.layers import Layer
-from silicast.accelerator.task import mapped, task_on
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.layers import Layer
+from silicast.accelerator.design.architecture import Architecture, Memory
+from silicast.accelerator.design.architecture_file import Design, PolicyTable
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.enumeration import (
+    CountedMappings,
+    Family,
+    counted_mappings,
+    skeleton,
+)
+from silicast.accelerator.mapper.task import mapped, task_on
 from silicast.core.errors import SilicastError
 
 

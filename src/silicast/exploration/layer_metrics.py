@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from silicast.accelerator.architecture import Architecture
-from silicast.accelerator.die_cost import area_of, die_cost
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.design.die_cost import area_of, die_cost
 from silicast.exploration.space_file import DieTable
 
 METRICS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from silicast.composition.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
-from silicast.workload.plan import Plan
+from silicast.workload.transformers.plan import Plan
 
 MOST_STAGES = 16
 

@@ -21,7 +21,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import NO_BOUND, Implementation, KernelTimes
-from silicast.workload.op import Dim, Op, OpBatch, Variant
+from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant
 
 DTYPES = ("bf16", "fp16", "fp32")
 """Formats tried where a family declares none of its own (class attribute ``dtypes``)."""

@@ -14,7 +14,7 @@ import msgspec
 
 from silicast.core.compiled import content_of, entries
 from silicast.core.dtypes import RECIPES
-from silicast.workload.libraries import library_names
+from silicast.workload.libraries.catalog import library_names
 
 USUAL = "default"
 """Key of the table for architectures without an entry for a family."""

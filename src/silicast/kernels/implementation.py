@@ -22,9 +22,10 @@ from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.core.providers import providers
 from silicast.hardware.device import Device
-from silicast.kernels import power
-from silicast.kernels.formats import with_format
-from silicast.kernels.knowledge import (
+from silicast.kernels.physics import power
+from silicast.kernels.physics.constants import has_physics, is_measured
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.knowledge import (
     Quality,
     knowledge_errors,
     software_quality,
@@ -32,10 +33,9 @@ from silicast.kernels.knowledge import (
     substitute_error,
     unknown_cap,
 )
-from silicast.kernels.measured_range import domain_of, extrapolation_log_sd, octaves_outside
-from silicast.kernels.physics import has_physics, is_measured
-from silicast.kernels.unseen import SEEN, Unseen, unseen_errors
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.physics.measured_range import domain_of, extrapolation_log_sd, octaves_outside
+from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 NO_BOUND = ("launch", "power")
 """Resources that a kernel waits for and that set no bound on how quickly its work can be done."""
@@ -552,7 +552,8 @@ def register_adapter(
 ) -> None:
     """Makes every SIMT family known on ``execution_model``, unless it has a model of its own.
 
-    ``adapt`` makes a model out of the SIMT one; see :mod:`silicast.kernels.fallback_kernels`.
+    ``adapt`` makes a model out of the SIMT one; see
+    :mod:`silicast.kernels.execution_models.fallback_kernels`.
     """
     if execution_model in _ADAPTERS:
         raise ValueError(f"two adapters for {execution_model}")

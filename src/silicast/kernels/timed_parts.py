@@ -23,8 +23,8 @@ from silicast.kernels.implementation import (
     implementation_for,
     matrix_seconds,
 )
-from silicast.kernels.streaming import StreamingKernel
-from silicast.workload.op import OpBatch, Variant
+from silicast.kernels.movement.streaming import StreamingKernel
+from silicast.workload.graphs.op import OpBatch, Variant
 
 APART = 4
 """Up to so many parts of a kind are evaluated one by one where ops are numbers; more take longer

@@ -17,7 +17,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.provenance import Provenance
 from silicast.core.tensors import read_tensors, write_tensors
-from silicast.kernels.physics import shipped_provenance
+from silicast.kernels.physics.constants import shipped_provenance
 from silicast.learning.forest import Forest
 from silicast.learning.oblivious import CODES, Trees, no_trees
 

@@ -28,7 +28,7 @@ from silicast.learning.correction import inside
 from silicast.learning.features import Kernels
 from silicast.learning.interpolation import Fitted, from_data, placed, trend_of
 from silicast.learning.oblivious import CODES, Trees, codes
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 SIZES = ("size", "max", "sequences")
 KINDS = ("style", "kv", "stream")

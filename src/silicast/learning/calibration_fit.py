@@ -37,8 +37,8 @@ from silicast.learning.interpolation import (
 )
 from silicast.learning.oblivious import Trees, codes
 from silicast.learning.training import MeasuredKernels
-from silicast.workload.op import Op
-from silicast.workload.op_identity import identity
+from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.op_identity import identity
 
 PRIOR_ROWS = 3.0
 """Rows of no difference that the offset is drawn toward none by."""

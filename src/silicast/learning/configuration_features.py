@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.kernels.tile_times import Steps, TileTimes
+from silicast.kernels.products.tile_times import Steps, TileTimes
 
 NAMES = (
     "slow", "core_slow", "memory_slow", "core_share", "memory_share", "l2_share", "multiply_share",

@@ -9,7 +9,7 @@ Artefact: ``catalog/tuning/ranker.json`` and its tensors, made by ``lab/fit_rank
 
 >>> from silicast.core.dtypes import recipe_for
 >>> from silicast.hardware.catalog import find_device
->>> from silicast.kernels.tile_times import Product
+>>> from silicast.kernels.products.tile_times import Product
 >>> found = ranked(Product.plain(64, 4096, 4096), find_device("H20"), recipe_for("bf16"))
 >>> found.best(1)[0].number("tile_m") <= 64
 True
@@ -33,10 +33,10 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
-from silicast.kernels.blocks import tiles_of
-from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
 from silicast.kernels.configuration import Configuration
-from silicast.kernels.tile_times import (
+from silicast.kernels.products.blocks import tiles_of
+from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
+from silicast.kernels.products.tile_times import (
     Product,
     Steps,
     TileTimes,

@@ -17,17 +17,17 @@ from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.blocks import check_legal
 from silicast.kernels.configuration import Configuration, kinds, of_pairs
-from silicast.kernels.formats import with_format
+from silicast.kernels.execution_models.loop_times import FORMAT, scheduled_s
+from silicast.kernels.experts.moe import distribution_of
+from silicast.kernels.experts.moe_recipes import is_gated
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, one_row
-from silicast.kernels.loop_times import FORMAT, scheduled_s
-from silicast.kernels.moe import distribution_of
-from silicast.kernels.moe_recipes import is_gated
-from silicast.kernels.tile_times import Product, tile_constants
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.products.blocks import check_legal
+from silicast.kernels.products.tile_times import Product, tile_constants
 from silicast.learning.configuration_ranking import configured_s, ranked
 from silicast.learning.expert_tuning import ExpertLayer
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 Sizes = Mapping[str, int]
 LOOPS = "vector_cpu"

@@ -22,8 +22,8 @@ from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Estimates, Implementation, KernelTimes, shared_of
-from silicast.kernels.measured_range import octaves_outside
-from silicast.kernels.unseen import SEEN
+from silicast.kernels.physics.measured_range import octaves_outside
+from silicast.kernels.physics.unseen import SEEN
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, Columns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import ForestSums
@@ -38,7 +38,7 @@ from silicast.learning.oblivious import (
     leading_bits,
     scaled,
 )
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 FADE_OCTAVES = 1.0
 TWINS = {"fp16": "bf16"}

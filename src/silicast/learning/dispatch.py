@@ -1,7 +1,7 @@
 """Times of a mixed list of ops: grouped into one vectorised call per kernel model, remembered.
 
 >>> from silicast.hardware.catalog import find_device
->>> from silicast.workload.op import Op
+>>> from silicast.workload.graphs.op import Op
 >>> ops = [Op.make("rmsnorm", tokens=8, hidden=4096), Op.make("silu_mul", tokens=8, width=28672)]
 >>> [time.op.family for time in times(ops, find_device("H100"))]
 ['rmsnorm', 'silu_mul']
@@ -17,15 +17,15 @@ from silicast.core import xp
 from silicast.core.errors import unmodelled
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
-from silicast.kernels.energy import kernel_energy
 from silicast.kernels.implementation import (
     Implementation,
     KernelTimes,
     families,
     implementation_for,
 )
+from silicast.kernels.physics.energy import kernel_energy
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 MEMO_LIMIT = 262_144
 """Remembered ops per process; when full, all are forgotten (results never depend on it)."""

@@ -22,12 +22,12 @@ from silicast.core.dtypes import Recipe
 from silicast.core.numerics import F64, exp_fixed, log_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.candidates import SWEEP
 from silicast.kernels.configuration import Configuration
-from silicast.kernels.moe import PHYSICS
-from silicast.kernels.physics import constants_of
-from silicast.kernels.routing import busiest_loads
-from silicast.kernels.tile_times import Product
+from silicast.kernels.experts.moe import PHYSICS
+from silicast.kernels.experts.routing import busiest_loads
+from silicast.kernels.physics.constants import constants_of
+from silicast.kernels.products.candidates import SWEEP
+from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
 from silicast.learning.tuner_choice import Tuning, tuner_chances
 

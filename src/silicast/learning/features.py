@@ -32,7 +32,7 @@ from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, computed
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 LEFT_OVERS = (32, 128)
 """Powers of two of which a dimension's remainder is a feature."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from silicast.core.calibration import Interpolation
 from silicast.core.numerics import F64, I64
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.features import MARKS, Kernels
 from silicast.learning.gaussian_process import ONCE, squared_distances
 from silicast.learning.hyperparameters import Prior, fitted_scales

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from silicast.kernels.tile_times import TileTimes
+from silicast.kernels.products.tile_times import TileTimes
 
 CAUSES: Mapping[str, str] = {
     "work": "useful work at peak rates",

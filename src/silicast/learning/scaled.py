@@ -21,11 +21,11 @@ from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
 from silicast.learning.interpolation import PHYSICS
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 
 @final

@@ -19,7 +19,7 @@ from silicast.learning.ceiling import QUANTILE, without_who
 from silicast.learning.features import WHO, Kernels, all_names
 from silicast.learning.oblivious import U8, Trees, codes
 from silicast.learning.spread import spread_of
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 BLANK_SHARE = 0.25
 """Of the rows, how many are also learned from without a library, as many queries name none."""

@@ -9,11 +9,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silicast.report.numbers import Shown, percent, rounded, split_metric
-from silicast.report.sequences import counts_sequences, without_tokens
-from silicast.report.tables import listing
-from silicast.report.uncertainty import uncertainty_line, uncertainty_table
-from silicast.report.why import (
+from silicast.report.drawing.numbers import Shown, percent, rounded, split_metric
+from silicast.report.drawing.tables import listing
+from silicast.report.reasons.uncertainty import uncertainty_line, uncertainty_table
+from silicast.report.reasons.why import (
     FAR_FROM_BOUND,
     bound_words,
     cause_of,
@@ -24,7 +23,8 @@ from silicast.report.why import (
     waits_table,
     why_table,
 )
-from silicast.scenario.usual_lengths import generates
+from silicast.report.tasks.sequences import counts_sequences, without_tokens
+from silicast.scenario.reading.usual_lengths import generates
 
 Answer = Mapping[str, Any]
 """An answer or refusal as plain tables, as ``silicast batch`` writes it."""
@@ -109,11 +109,11 @@ def answer_report(scenario: Mapping[str, Any], answer: Answer) -> RenderableType
     parts += [Text(line, "dim") for line in setup_lines(answer["why"])]
     parts.append(Text(""))
     if scenario.get("task") == "serving":
-        from silicast.report.serving import serving_parts
+        from silicast.report.tasks.serving import serving_parts
 
         parts += serving_parts(answer)
     elif scenario.get("task") == "capacity":
-        from silicast.report.capacity import capacity_parts
+        from silicast.report.tasks.capacity import capacity_parts
 
         parts += capacity_parts(answer)
     else:

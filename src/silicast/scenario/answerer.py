@@ -1,6 +1,6 @@
 """The one interface of what answers a task, and their registry.
 
-A task is one file of :mod:`silicast.scenario.answerers`, named like the task, that subclasses
+A task is one file of :mod:`silicast.scenario.answers`, named like the task, that subclasses
 :class:`Answerer` and registers itself. Tasks without a model share one (:mod:`.road`).
 """
 
@@ -19,7 +19,7 @@ from silicast.scenario.schema import RawScenario
 from silicast.scenario.watch import Watch
 
 if TYPE_CHECKING:
-    from silicast.composition.trace_events import Trace
+    from silicast.composition.timeline.trace_events import Trace
 
 
 class Answerer(ABC):
@@ -82,7 +82,7 @@ def answerer_for(task: str) -> Answerer:
     """What answers a task; its module is imported on first use."""
     name = "unmodelled" if task in TASKS else task
     if name not in _REGISTRY:
-        importlib.import_module(f"silicast.scenario.answerers.{name}")
+        importlib.import_module(f"silicast.scenario.answers.{name}")
     return _REGISTRY[name]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.plain_data import shown
-from silicast.scenario.limits import MAX_STATIC_BATCH
+from silicast.scenario.reading.limits import MAX_STATIC_BATCH
+from silicast.scenario.reading.strict import near, require
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
-from silicast.scenario.strict import near, require
 from silicast.scenario.workloads import (
     CapacityWorkload,
     CollectiveWorkload,
@@ -23,7 +23,7 @@ from silicast.scenario.workloads import (
     WorkflowWorkload,
     Workload,
 )
-from silicast.workload.precision import require_agreeing
+from silicast.workload.models.precision import require_agreeing
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
@@ -90,7 +90,7 @@ def _precisions(raw: RawScenario, pools: Mapping[str, PoolTable]) -> None:
 def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
-    from silicast.scenario.dtype_names import dtype_name
+    from silicast.scenario.reading.dtype_names import dtype_name
 
     stated = {
         name: dtype_name(value, f"{field}.{name}")
@@ -217,7 +217,7 @@ def _graph(w: GraphWorkload, field: str) -> None:
 def _collective(w: CollectiveWorkload, field: str) -> None:
     from silicast.communication.library import collective_libraries
     from silicast.communication.selection import launches
-    from silicast.scenario.dtype_names import dtype_name
+    from silicast.scenario.reading.dtype_names import dtype_name
 
     dtype_name(w.dtype, f"{field}.dtype")
     for name, known in (("implementation", collective_libraries()), ("launch", launches())):
@@ -239,7 +239,7 @@ def _training(w: TrainingWorkload, field: str) -> None:
     )
     if w.recompute is not None and w.recompute.startswith("selective:"):
         try:
-            from silicast.workload.recomputation import recomputed_parts
+            from silicast.workload.training.recomputation import recomputed_parts
 
             recomputed_parts(w.recompute)
         except SilicastError as error:
@@ -253,13 +253,13 @@ def _training(w: TrainingWorkload, field: str) -> None:
 
 
 def _serving(w: ServingWorkload, field: str) -> None:
-    from silicast.scenario.serving_checks import check_serving
+    from silicast.scenario.answers.serving.serving_checks import check_serving
 
     check_serving(w, field)
 
 
 def _capacity(w: CapacityWorkload, field: str) -> None:
-    from silicast.scenario.serving_checks import check_slo
+    from silicast.scenario.answers.serving.serving_checks import check_slo
 
     _serving(w.traffic, f"{field}.traffic")
     check_slo(w.slo, f"{field}.slo")
@@ -278,7 +278,11 @@ def _unchecked(w: DiagnoseWorkload | TuneWorkload, field: str) -> None:
 
 
 def _workflow(w: WorkflowWorkload, field: str) -> None:
-    from silicast.scenario.serving_checks import check_arrival, check_length, check_slo
+    from silicast.scenario.answers.serving.serving_checks import (
+        check_arrival,
+        check_length,
+        check_slo,
+    )
 
     for name, stage in w.stages.items():
         at = f"{field}.stages.{name}"

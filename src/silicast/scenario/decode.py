@@ -11,12 +11,12 @@ import msgspec
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.plain_data import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.checks import check_workload
+from silicast.scenario.reading.strict import convert, require
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
-from silicast.scenario.strict import convert, require
 from silicast.scenario.workloads import BY_TASK, Workload
 
 if TYPE_CHECKING:
-    from silicast.scenario.kernel_case import KernelCase
+    from silicast.scenario.kernels.kernel_case import KernelCase
 
 MAX_POOLS = 64
 
@@ -91,7 +91,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     pools = _tables(raw.pools, PoolTable, "pools")
     links = _tables(raw.links, PoolLinkTable, "links")
     if (pools or links) and raw.task != "workflow":  # its stages name their pools
-        from silicast.scenario.serving_checks import check_pools
+        from silicast.scenario.answers.serving.serving_checks import check_pools
 
         check_pools(pools, links)
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
@@ -123,7 +123,7 @@ def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:
 
 def _kernel(raw: RawScenario) -> KernelCase:
     """The kernel table: ``workload.kernel``, or ``kernel`` at the top, or ``workload`` itself."""
-    from silicast.scenario.kernel_case import kernel_case  # no other task needs the tables
+    from silicast.scenario.kernels.kernel_case import kernel_case  # no other task needs the tables
 
     if raw.kernel is not None:
         require(
@@ -151,7 +151,7 @@ def _kernel(raw: RawScenario) -> KernelCase:
 def _workload(raw: RawScenario, pools: dict[str, PoolTable], folder: Path) -> Workload:
     if raw.workload is None:
         raise SilicastError("is missing", field="workload", hint=f"task {raw.task} needs one")
-    from silicast.scenario.usual_lengths import with_output_len  # which asks for models
+    from silicast.scenario.reading.usual_lengths import with_output_len  # which asks for models
 
     stated = with_output_len(raw.workload, raw, pools, folder)
     found: Any = convert(stated, BY_TASK[raw.task], "workload")

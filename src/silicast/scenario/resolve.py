@@ -15,16 +15,16 @@ from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.strict import convert, fields_of, near
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
-from silicast.scenario.strict import convert, fields_of, near
-from silicast.workload.plan import Plan
+from silicast.workload.transformers.plan import Plan
 
 if TYPE_CHECKING:
-    from silicast.composition.engine import Engine
+    from silicast.composition.engines.engine import Engine
     from silicast.hardware.cluster import Cluster, Network
     from silicast.learning.calibration import Calibrator
     from silicast.learning.scaled import ScaledCalibrator
-    from silicast.workload.model import ModelConfig
+    from silicast.workload.models.model import ModelConfig
 
 
 def device_of(scenario: Scenario) -> Device:
@@ -55,7 +55,7 @@ def find_any_device(spec: str | dict[str, Any], folder: Path, field: str = "devi
 
 
 def _with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
-    from silicast.scenario.kinds_of_names import with_kind
+    from silicast.scenario.reading.kinds_of_names import with_kind
 
     return with_kind(error, spec)
 
@@ -146,9 +146,9 @@ def namesake_warnings(device: Device) -> list[str]:
 
 def board_idle_w(device: Device) -> float:
     """What the board draws without work; a user's limit does not change it."""
-    from silicast.kernels.energy import waiting_w
-    from silicast.kernels.physics import load_physics
-    from silicast.kernels.power import PHYSICS, idle_w
+    from silicast.kernels.physics.constants import load_physics
+    from silicast.kernels.physics.energy import waiting_w
+    from silicast.kernels.physics.power import PHYSICS, idle_w
 
     if device.structure is not None:
         return waiting_w(device)
@@ -175,8 +175,8 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         SilicastError: an unknown name (the nearest are offered), a model that is known but not
             modelled ("not_yet"), a bad field or file.
     """
-    from silicast.workload.model_file import HF_NAMES, ModelTable
-    from silicast.workload.models import is_configuration, model_from
+    from silicast.workload.models.lookup import is_configuration, model_from
+    from silicast.workload.models.model_file import HF_NAMES, ModelTable
 
     try:
         if isinstance(spec, dict) and not is_configuration(spec):
@@ -188,7 +188,7 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
 
 def _near_fields(error: SilicastError) -> SilicastError:
     """An unknown field of a model with the nearest of all that it could have."""
-    from silicast.workload.model_file import HF_NAMES, ModelTable
+    from silicast.workload.models.model_file import HF_NAMES, ModelTable
 
     if not error.message.startswith("unknown field") or "." in error.field:
         return error
@@ -203,7 +203,7 @@ def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, An
     if isinstance(spec, dict):
         base = spec.get("base")
         return {**spec, "base": _from_folder(base, folder)} if isinstance(base, str) else spec
-    from silicast.workload.models import configuration_in
+    from silicast.workload.models.lookup import configuration_in
 
     if spec.endswith(".json"):
         return str(folder / spec)
@@ -217,7 +217,7 @@ def engine_of(scenario: Scenario) -> Engine:
     Raises:
         SilicastError: unknown engine; the nearest are offered.
     """
-    from silicast.composition.engine import default_engine
+    from silicast.composition.engines.engine import default_engine
 
     table = scenario.engine or EngineTable(default_engine(scenario.raw.task))
     return find_any_engine(table, scenario.folder)
@@ -225,7 +225,7 @@ def engine_of(scenario: Scenario) -> Engine:
 
 def find_any_engine(table: EngineTable, folder: Path, field: str = "engine") -> Engine:
     """An engine by name or from a file (``.toml``, relative to ``folder``)."""
-    from silicast.composition.engine import find_engine, load_engine_file
+    from silicast.composition.engines.engine import find_engine, load_engine_file
 
     try:
         if table.name.endswith(".toml"):
@@ -323,7 +323,7 @@ def evidence_of(scenario: Scenario, device: Device) -> Evidence:
     own: tuple[Calibrator, ...] = ()
     scaled: tuple[ScaledCalibrator, ...] = ()
     if paths:
-        from silicast.scenario.calibrations import calibrators_in
+        from silicast.scenario.resolving.calibrations import calibrators_in
 
         names = [paths] if isinstance(paths, str) else paths
         own, scaled = calibrators_in(names, scenario.folder, device)

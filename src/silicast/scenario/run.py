@@ -10,8 +10,8 @@ from silicast.core.plain_data import Tree
 from silicast.scenario.answer import Answer, Reply, identity_of, refusal, with_id
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import Scenario, decode, load
+from silicast.scenario.reading.switches import remarked
 from silicast.scenario.road import refuse_coming
-from silicast.scenario.switches import remarked
 from silicast.scenario.watch import Watch
 
 

@@ -10,8 +10,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from silicast.scenario.limits import Count, Degree, Fraction, Gpus, Name, NonNegative, Positive
-from silicast.scenario.strict import Table
+from silicast.scenario.reading.limits import (
+    Count,
+    Degree,
+    Fraction,
+    Gpus,
+    Name,
+    NonNegative,
+    Positive,
+)
+from silicast.scenario.reading.strict import Table
 
 Task = Literal[
     "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",

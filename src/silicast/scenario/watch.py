@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from silicast.scenario.served import Served
+    from silicast.scenario.answers.serving.served import Served
 
 
 @final

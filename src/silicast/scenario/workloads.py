@@ -1,4 +1,6 @@
-"""The workload of each task but ``kernel``, whose ops are in :mod:`.kernel_ops`."""
+"""The workload of each task but ``kernel``, whose ops are in
+:mod:`~silicast.scenario.kernels.kernel_ops`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.plain_data import MAX_ENTRIES
-from silicast.scenario.limits import (
+from silicast.scenario.reading.limits import (
     Batch,
     Bytes,
     Count,
@@ -21,7 +23,7 @@ from silicast.scenario.limits import (
     TokenList,
     Tokens,
 )
-from silicast.scenario.strict import Table
+from silicast.scenario.reading.strict import Table
 
 
 class CollectiveWorkload(Table, frozen=True):

@@ -13,7 +13,14 @@ from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.learning.calibration_fit import op_hash
-from silicast.measurement.cases import (
+from silicast.measurement.calibrating.scoring import (
+    Scored,
+    figures,
+    noise_percent,
+    scored,
+    why_not_scored,
+)
+from silicast.measurement.records.cases import (
     COLLECTIVES,
     KERNELS,
     KINDS,
@@ -27,10 +34,9 @@ from silicast.measurement.cases import (
     host_case,
     run_cases,
 )
-from silicast.measurement.dataset import Dataset, DatasetRow, TableKernel, read_dataset
-from silicast.measurement.records import CollectiveRow
-from silicast.measurement.scoring import Scored, figures, noise_percent, scored, why_not_scored
-from silicast.scenario.kernel_case import kernel_case
+from silicast.measurement.records.dataset import Dataset, DatasetRow, TableKernel, read_dataset
+from silicast.measurement.records.records import CollectiveRow
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 WORST = 10
 """Rows that are listed."""

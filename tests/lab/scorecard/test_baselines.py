@@ -11,8 +11,8 @@ from lab.scorecard.baselines.throughput import Throughput
 from lab.scorecard.baselines.wave_scaling import WaveScaling
 from lab.scorecard.rows import MeasuredRows
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Gemm
-from silicast.workload.op import OpBatch, Variant
+from silicast.kernels.products.gemm import Gemm
+from silicast.workload.graphs.op import OpBatch, Variant
 
 MODEL = Gemm()
 SLOWER = 1.3

@@ -17,7 +17,7 @@ from lab.scorecard.inputs import Inputs, changed_numbers, changes, observed
 from lab.scorecard.suite import Scored
 from silicast.core.catalog import CATALOG
 
-MODULES = ("silicast.kernels.gemm_model", "silicast.core.hashing", "numpy")
+MODULES = ("silicast.kernels.products.gemm_model", "silicast.core.hashing", "numpy")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from lab.scorecard.model_suite import Case
 from lab.scorecard.static_networks import resnet50
 from lab.scorecard.suites import diffusion
 from lab.scorecard.suites.diffusion import DEVICES, HALVES, Campaign, answer, cases, fitted
-from silicast.workload.graph import Graph
+from silicast.workload.graphs.graph import Graph
 
 
 def test_every_pipeline_belongs_to_a_half_and_says_its_source() -> None:

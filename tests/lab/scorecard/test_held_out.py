@@ -12,7 +12,7 @@ import pytest
 from lab.scorecard import held_out as module
 from lab.scorecard.held_out import groups, held_out, unknown_architecture, unmeasured
 from silicast.core.errors import SilicastError
-from silicast.kernels.physics import NO_CONSTANTS, has_physics, load_physics, replaced
+from silicast.kernels.physics.constants import NO_CONSTANTS, has_physics, load_physics, replaced
 
 Inside = Callable[[str], AbstractContextManager[None]]
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from lab.scorecard.suites.intervals import RULES, added_by, independent, linear
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.uncertainty import Terms
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.errors.uncertainty import Terms
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import predict_static_batch
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.catalog import find_device
-from silicast.workload.models import find_model
+from silicast.workload.models.lookup import find_model
 
 Rule = Callable[[Terms], ErrorFactors]
 

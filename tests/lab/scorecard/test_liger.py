@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.scorecard.suites.liger import TABLE, memory_rows, timed_rows
-from silicast.kernels.chain_model import BACKWARD, BOTH, RESIDUAL
+from silicast.kernels.rows.chain_model import BACKWARD, BOTH, RESIDUAL
 
 
 def record(name: str, size: int, **changes: Any) -> dict[str, Any]:

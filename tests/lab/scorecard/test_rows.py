@@ -23,7 +23,7 @@ from lab.scorecard.rows import (
 from lab.scorecard.suite import Scored, predicted
 from lab.scorecard.tables import Table, groups, mean_of_repeats, median_of_repeats, ops, read_table
 from lab.scorecard.training import ONE_METRIC, metric_of, sources
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 
 def rows(device: str, count: int, *, first: int = 16, **words: str) -> MeasuredRows:

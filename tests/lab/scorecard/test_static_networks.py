@@ -3,8 +3,8 @@
 import pytest
 
 from lab.scorecard.static_networks import bert, resnet50
-from silicast.workload.compiled import fused_graph
-from silicast.workload.graph import Graph
+from silicast.workload.frameworks.compiled import fused_graph
+from silicast.workload.graphs.graph import Graph
 
 TOKENS, HIDDEN, HEADS = 384, 1024, 16
 

@@ -10,7 +10,7 @@ import numpy as np
 from lab.scorecard.suite import EVIDENCE, Scored
 from lab.scorecard.suites.unseen import KNOWN, unseen
 from silicast.hardware.catalog import find_device
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 
 BOARDS = ("H20", "A100", "H100", "P4", "A100")
 FACTS: dict[str, Callable[[str], bool]] = {

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture import Architecture, Compute, Memory, Port
-from silicast.accelerator.cost import cost
-from silicast.accelerator.einsum import matmul
-from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.task import mapped, task_of
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.einsum import matmul
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import Architecture, Compute, Memory, Port
+from silicast.accelerator.mapper.task import mapped, task_of
 from silicast.core.errors import SilicastError
 
 

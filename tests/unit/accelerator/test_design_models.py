@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.design_models import DESIGNS, SCENARIOS, cell, resnet50
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.op_graph import read_op_graph
+from silicast.workload.graphs.op_graph import read_op_graph
 
 QUICK = (("hbm-pim", "static batch"), ("hbm-pim", "training step"))
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from silicast.accelerator.architecture_file import DESIGNS, build, find_design, read_design
-from silicast.accelerator.check import check_architecture
-from silicast.accelerator.chip import Chip
-from silicast.accelerator.constraints import Constraints, SlotRule
-from silicast.accelerator.cost import cost
-from silicast.accelerator.einsum import conv2d, matmul
-from silicast.accelerator.mapper import best_mapping
-from silicast.accelerator.mapping import Loop, LoopNest, MappingBatch
-from silicast.accelerator.task import einsum_of, mapped, task_of, task_on
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.einsum import conv2d, matmul
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.design.architecture_file import DESIGNS, build, find_design, read_design
+from silicast.accelerator.design.check import check_architecture
+from silicast.accelerator.design.chip import Chip
+from silicast.accelerator.mapper.constraints import Constraints, SlotRule
+from silicast.accelerator.mapper.mapper import best_mapping
+from silicast.accelerator.mapper.task import einsum_of, mapped, task_of, task_on
 from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
 from silicast.core.compiled import read_toml

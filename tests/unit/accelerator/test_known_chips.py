@@ -6,7 +6,7 @@ import numpy as np
 
 from silicast.hardware.catalog import find_device
 from silicast.learning.dispatch import times
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 LLAMA = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 """Rows and columns of the weights of Llama-3.1-8B."""

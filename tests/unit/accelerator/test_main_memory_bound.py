@@ -9,7 +9,7 @@ import pytest
 
 from silicast.hardware.catalog import device_from
 from silicast.learning.dispatch import time_of
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 SLOW: dict[str, Any] = {
     "name": "slow", "clock_mhz": 500,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.einsum import conv2d
+from silicast.accelerator.counting.einsum import conv2d
 from silicast.accelerator.foreign.reader import read_workload
 from silicast.accelerator.peers import accelforge, zigzag
 from silicast.accelerator.peers.peer import PEERS, beside

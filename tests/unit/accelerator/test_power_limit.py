@@ -12,7 +12,7 @@ from silicast.hardware.catalog import device_from
 from silicast.learning.dispatch import time_of
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 PRODUCT = Op.make("gemm", Variant("bf16"), m=64, n=64, k=64)
 STREAM = Op.make("rmsnorm", Variant("bf16"), tokens=64, hidden=64)

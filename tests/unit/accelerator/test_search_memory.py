@@ -7,10 +7,10 @@ import weakref
 
 import pytest
 
-from silicast.accelerator import _outside
-from silicast.accelerator.architecture_file import find_design
-from silicast.accelerator.einsum import matmul
-from silicast.accelerator.mapper import best_mapping
+from silicast.accelerator.counting.einsum import matmul
+from silicast.accelerator.design.architecture_file import find_design
+from silicast.accelerator.mapper import _outside
+from silicast.accelerator.mapper.mapper import best_mapping
 
 
 def test_tables_of_a_search_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,20 +10,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.accelerator.architecture_file import checked
-from silicast.accelerator.chip import chip_of
-from silicast.accelerator.compiled import compiled, wanted, with_mappings
-from silicast.accelerator.cost import cost
-from silicast.accelerator.mapping import MappingBatch
-from silicast.accelerator.problems import Problem
-from silicast.accelerator.refit import Asked, Work, _of_one, work_of
-from silicast.accelerator.task import einsum_of, mapped, task_on
+from silicast.accelerator.counting.cost import cost
+from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.design.architecture_file import checked
+from silicast.accelerator.design.chip import chip_of
+from silicast.accelerator.mapper.compiled import compiled, wanted, with_mappings
+from silicast.accelerator.mapper.refit import Asked, Work, _of_one, work_of
+from silicast.accelerator.mapper.task import einsum_of, mapped, task_on
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.kernels.implementation import KernelTimes, implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.scenario.run import reply_to
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 ENERGY = {"read": 4.0, "fill": 4.0, "update": 4.0}
 SIZES = {"m": 8, "n": 16, "k": 32}

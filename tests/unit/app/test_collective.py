@@ -49,8 +49,8 @@ def test_the_answer_is_that_of_the_scenario_file(tmp_path: Path, capsys: Capture
 @pytest.mark.parametrize("size", ["1KiB", "1MiB", "1GiB"])
 def test_parts_sum_to_the_time(launch: str, size: str) -> None:
     from silicast.app.predict import predicted
-    from silicast.report.collective import made_of
-    from silicast.scenario.collective_sizes import size_of, without_launch
+    from silicast.report.tasks.collective import made_of
+    from silicast.scenario.answers.collective.collective_sizes import size_of, without_launch
 
     workload = {"op": "all_reduce", "bytes": size_of(size), "gpus": 8, "launch": launch}
     scenario = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.fusion_task import fused_task
-from silicast.accelerator.layer_table import mapped_layers, workload_of
-from silicast.accelerator.task import as_stated
+from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
+from silicast.accelerator.mapper.fusion_task import fused_task
+from silicast.accelerator.mapper.task import as_stated
 from silicast.app.cli import main
 from silicast.app.process_flags import ProcessFlags
 

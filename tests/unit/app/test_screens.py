@@ -12,8 +12,8 @@ from rich.console import Console
 from silicast.app.cli import PREDICT, build_app, main
 from silicast.app.console import PLAIN
 from silicast.app.misspelt import ELSEWHERE, meant
-from silicast.report.numbers import duration
-from silicast.report.tables import listing
+from silicast.report.drawing.numbers import duration
+from silicast.report.drawing.tables import listing
 
 ASKED = "infer --model Llama-3.1-8B --device h100 --batch 8"
 TABLE = listing(

@@ -12,11 +12,11 @@ import pytest
 from silicast.app.cli import main
 from silicast.app.flags import Degrees
 from silicast.app.serve_flags import ServeFlags, serving_scenario
-from silicast.scenario.answerers.serving import Prepared
-from silicast.scenario.served import Served
+from silicast.scenario.answers.serving.answerer import Prepared
+from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.workloads import SloTable
-from silicast.serving.simulation import Simulation
-from silicast.serving.tables import REQUESTS, STEPS
+from silicast.serving.simulation.event_loop import Simulation
+from silicast.serving.statistics.tables import REQUESTS, STEPS
 from tests.unit.report.trace_format import check_trace
 
 SERVE = "serve --model Llama-3.1-8B --device h100 --input-len 300 --output-len 20 --requests 24"

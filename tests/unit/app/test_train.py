@@ -7,7 +7,7 @@ import pytest
 from silicast.app.train_flags import TrainDegrees, TrainFlags, TrainLosses, training_scenario
 from silicast.core.errors import SilicastError
 from silicast.exploration.prices import Price
-from silicast.report.training import check_run, whole_run
+from silicast.report.tasks.training import check_run, whole_run
 
 ASKED = TrainFlags(model="Llama-3-8B", device="h100", gpus=8)
 

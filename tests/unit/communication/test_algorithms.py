@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.communication.algorithm import (
+from silicast.communication.algorithms.algorithm import (
     COLLECTIVES,
     Collective,
     CollectiveAlgorithm,

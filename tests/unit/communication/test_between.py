@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.communication.algorithm import Collective, algorithm
+from silicast.communication.algorithms.algorithm import Collective, algorithm
 from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Network, cluster_of
 from silicast.hardware.device import Link
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from tests.unit.communication.test_algorithms import PLAIN, SIZE
 
 H100, A100 = find_device("H100"), find_device("A100")

@@ -10,7 +10,7 @@ from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100, A100, L40S = find_device("H100"), find_device("A100"), find_device("L40S")
 SIZES = np.array([1024, 1 << 20, 1 << 30])

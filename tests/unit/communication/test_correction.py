@@ -28,7 +28,7 @@ from silicast.communication.topology import Topology
 from silicast.core.numerics import I64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.boosting import Settings
 
 H100 = find_device("H100")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.communication.algorithm import Collective
+from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.library import UNLIMITED, choices
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError

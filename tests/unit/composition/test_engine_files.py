@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.composition.engine import load_engine_file
+from silicast.composition.engines.engine import load_engine_file
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from silicast.app.api import predict
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.timeline import Timeline
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.static_batch import predict_static_batch
+from silicast.composition.timeline.timeline import Timeline
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.workload.backward import Training
-from silicast.workload.counting import parameters, weight_bytes
-from silicast.workload.eager import Framework
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.models.counting import parameters, weight_bytes
+from silicast.workload.models.lookup import find_model
+from silicast.workload.training.backward import Training
+from silicast.workload.transformers.plan import Plan
 
 
 def deployment(**plan: int) -> Deployment:

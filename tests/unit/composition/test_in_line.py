@@ -10,24 +10,24 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import Engine, find_engine
-from silicast.composition.framework_pass import predict_framework_pass
-from silicast.composition.machine import Machine
-from silicast.composition.program import predict_program
-from silicast.composition.states import BatchStates
-from silicast.composition.step import StepModel
-from silicast.composition.timeline import Launches, Timeline, one_stream
-from silicast.composition.trace import trace_program
+from silicast.composition.engines.engine import Engine, find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.program import predict_program
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel
+from silicast.composition.timeline.breakdown import Breakdown
+from silicast.composition.timeline.timeline import Launches, Timeline, one_stream
+from silicast.composition.timeline.trace import trace_program
 from silicast.hardware.catalog import find_device
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
-from silicast.workload.eager import Framework
-from silicast.workload.graph import Block, Graph, Node
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, Variant
-from silicast.workload.symbols import phase_of
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.symbols import phase_of
+from silicast.workload.models.lookup import find_model
 
 CPU = "EPYC 9654"
 

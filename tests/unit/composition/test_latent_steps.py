@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_lowering import engine_op
-from silicast.composition.machine import Machine
-from silicast.composition.static_batch import predict_static_batch
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_lowering import engine_op
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import predict_static_batch
+from silicast.composition.step.machine import Machine
 from silicast.core.prediction import Part
 from silicast.hardware.catalog import find_device
-from silicast.workload.models import find_model
-from silicast.workload.op import Op, Variant
-from silicast.workload.plan import Plan
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 
 def leaves(part: Part) -> dict[str, Part]:

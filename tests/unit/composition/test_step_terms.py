@@ -10,23 +10,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from silicast.composition.breakdown import Breakdown
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.memory import static_batch_memory
-from silicast.composition.states import BatchStates
-from silicast.composition.static_batch import predict_static_batch
-from silicast.composition.step import StepModel, StepTimes
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.memory.memory import static_batch_memory
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import predict_static_batch
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.prediction import ErrorFactors, Part, Quantity
 from silicast.hardware.catalog import find_device
 from silicast.hardware.cluster import Network, cluster_of
 from silicast.hardware.host import Host
 from silicast.kernels.engine_kernels import EngineKernels
-from silicast.kernels.physics import load_physics
-from silicast.workload.counting import activation_bytes
-from silicast.workload.models import find_model
-from silicast.workload.op import Variant
-from silicast.workload.plan import Plan
+from silicast.kernels.physics.constants import load_physics
+from silicast.workload.graphs.op import Variant
+from silicast.workload.models.counting import activation_bytes
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 
 def deployment(engine: str = "vllm", device: str = "H100", **plan: Any) -> Deployment:

@@ -13,7 +13,7 @@ import pytest
 from silicast.core.calibration import Calibration, Offset, Scope, save_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, read_text, write_atomically, writing
-from silicast.scenario.batch import run_batch_file
+from silicast.runner.batch import run_batch_file
 
 CASE = (
     b'{"task": "kernel", "device": "H100", "kernel": {"op": "rmsnorm", "tokens": 8, "hidden": 8}}'

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from silicast.composition.closed_loop import closed_loop
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.closed_loop import closed_loop
+from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.exploration.carried import TOLERANCE, Demand, fewest_devices
 from silicast.exploration.smallest_plan import plans_by_size, smallest_plan
 from silicast.hardware.catalog import find_device
-from silicast.workload.models import find_model
+from silicast.workload.models.lookup import find_model
 
 ONE = Deployment.of(find_model("Llama-3.1-8B"), find_device("h100"), find_engine("vllm"))
 DEMAND = Demand(users=300, tpot_s=0.025, prompt_tokens=512, output_tokens=128)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silicast.communication.algorithm import Collective
+from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.engine import Engine, engine_index
-from silicast.composition.engine_options import OPTIONS
+from silicast.composition.engines.engine import Engine, engine_index
+from silicast.composition.engines.engine_options import OPTIONS
 from silicast.core.naming import normalise
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.platforms import CPU, LEAST, runs_on
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
-from silicast.workload.libraries import libraries
-from silicast.workload.library_file import Library
+from silicast.workload.libraries.catalog import libraries
+from silicast.workload.libraries.library_file import Library
 
 DEVICES = [find_device(name) for name in device_index().names]
 KNOWN = {normalise(name) for each in DEVICES for name in (each.vendor, each.architecture)} | {CPU}

@@ -11,7 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, find_device
 from silicast.hardware.index import DEVICES, device_names
 from silicast.learning.dispatch import time_of
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 
 
 def table() -> dict[str, Any]:

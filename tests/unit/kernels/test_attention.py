@@ -10,15 +10,15 @@ import pytest
 from lab.scorecard.held_out import unknown_architecture
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_kernel import tensor_rate
-from silicast.kernels.attention_prefill import AttentionPrefill, attention_constants
-from silicast.kernels.attention_schemes import resolve_library, scheme_for
+from silicast.kernels.attention.attention_decode import AttentionDecode
+from silicast.kernels.attention.attention_kernel import tensor_rate
+from silicast.kernels.attention.attention_prefill import AttentionPrefill, attention_constants
+from silicast.kernels.attention.attention_schemes import resolve_library, scheme_for
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.tiers import kernel_times
-from silicast.workload.op import Dim, Op, OpBatch, Variant
+from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "RTX PRO 6000 S", "T4")
 LIBRARIES = ("", "fa2", "fa3", "flashinfer", "trtllm", "vllm", "sglang", "triton")

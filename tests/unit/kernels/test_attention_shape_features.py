@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.attention_decode import AttentionDecode
-from silicast.kernels.attention_prefill import AttentionPrefill
-from silicast.kernels.attention_schemes import style_of
-from silicast.kernels.attention_work import Sequences, row_rest, shape_features
+from silicast.kernels.attention.attention_decode import AttentionDecode
+from silicast.kernels.attention.attention_prefill import AttentionPrefill
+from silicast.kernels.attention.attention_schemes import style_of
+from silicast.kernels.attention.attention_work import Sequences, row_rest, shape_features
 from silicast.kernels.implementation import Implementation
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 SHAPE = {"num_heads": 28, "num_kv_heads": 4, "head_dim": 128}
 

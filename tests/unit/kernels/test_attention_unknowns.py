@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.graphs.op import Op, OpBatch
 
 
 def test_a_device_without_a_published_cache_bandwidth_is_answered() -> None:

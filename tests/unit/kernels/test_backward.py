@@ -6,7 +6,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 
 def seconds(op: Op, device: str) -> float:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.chain_model import (
+from silicast.kernels.check import check_kernel
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.rows.chain_model import (
     ACCUMULATED,
     BACKWARD,
     BOTH,
@@ -16,10 +18,8 @@ from silicast.kernels.chain_model import (
     ChainedKernel,
     spilled_of_rows,
 )
-from silicast.kernels.check import check_kernel
-from silicast.kernels.implementation import implementation_for
-from silicast.kernels.pass_chain import Chain
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.rows.pass_chain import Chain
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 CHAINS = {
     "rmsnorm_chain": {"tokens": 8192, "hidden": 4096},

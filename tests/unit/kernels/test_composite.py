@@ -13,11 +13,11 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.composite import Composite, ModuleWork
-from silicast.kernels.fallback_kernels import ModuleFallback
+from silicast.kernels.execution_models.fallback_kernels import ModuleFallback
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.kernels.physics import Physics, PhysicsCard, replaced
+from silicast.kernels.physics.constants import Physics, PhysicsCard, replaced
 from silicast.kernels.timed_parts import PartBatch
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 CONSTANTS = {
     "efficiency": 0.9,

@@ -8,10 +8,10 @@ import pytest
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.blocks import blocks_of, check_legal, is_legal, tiles_of
-from silicast.kernels.candidates import SWEEP, grid, grid_tiles, legal
 from silicast.kernels.configuration import kinds, of_pairs, read_configuration
-from silicast.kernels.tile_times import Product, steps_of, tile_constants, tile_times
+from silicast.kernels.products.blocks import blocks_of, check_legal, is_legal, tiles_of
+from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
+from silicast.kernels.products.tile_times import Product, steps_of, tile_constants, tile_times
 
 BF16 = recipe_for("bf16")
 DEVICES = ("A100", "A40", "H20", "L40S", "B200", "MI300X")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.composition.engine import check_engine, engine_index, find_engine
+from silicast.composition.engines.engine import check_engine, engine_index, find_engine
 from silicast.kernels.engine_kernels import EngineKernels, kernels_of
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from silicast.kernels.check import op_at
-from silicast.kernels.fallback_kernels import counts_of
+from silicast.kernels.execution_models.fallback_kernels import counts_of
+from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.row_counts import CountsRows
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 ROWS = 40
 SOME = {

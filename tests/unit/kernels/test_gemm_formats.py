@@ -10,14 +10,14 @@ import pytest
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
-from silicast.kernels.candidates import product_tiles
 from silicast.kernels.check import check_kernel
-from silicast.kernels.formats import with_format
-from silicast.kernels.gemm import Gemm, Setting
-from silicast.kernels.gemm_constants import constants_for, lineage, run_as
 from silicast.kernels.implementation import KernelTimes, implementation_for
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.products.candidates import product_tiles
+from silicast.kernels.products.gemm import Gemm, Setting
+from silicast.kernels.products.gemm_constants import constants_for, lineage, run_as
 from silicast.learning import dispatch
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 A100, H100, B200 = (find_device(x) for x in ("A100-SXM-80GB", "H100-SXM-80GB", "B200"))
 NARROW = [x.name for x in RECIPES.values() if BITS[x.weights] < 16]

@@ -8,10 +8,10 @@ import pytest
 from lab.scorecard.suites.mfma import experts_held_out, products_held_out
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Gemm
-from silicast.kernels.gemm_constants import constants_for
-from silicast.kernels.physics import constants_of, load_physics, measured_constants
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.physics.constants import constants_of, load_physics, measured_constants
+from silicast.kernels.products.gemm import Gemm
+from silicast.kernels.products.gemm_constants import constants_for
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 LATER = ("MI300X", "MI325X", "MI308X", "MI350X", "MI355X")
 

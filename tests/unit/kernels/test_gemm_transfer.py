@@ -11,17 +11,17 @@ from lab.scorecard.held_out import held_out, unmeasured
 from silicast.core.dtypes import RECIPES
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.candidates import product_tiles
-from silicast.kernels.gemm import Gemm
-from silicast.kernels.gemm_constants import (
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.products.candidates import product_tiles
+from silicast.kernels.products.gemm import Gemm
+from silicast.kernels.products.gemm_constants import (
     SCALED,
     constants_for,
     from_specification,
     maker_of,
     selected,
 )
-from silicast.kernels.physics import load_physics
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 A100, H100, B200, L40S = (find_device(x) for x in ("A100", "H100", "B200", "L40S"))
 SIZES = {

@@ -7,11 +7,11 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
+from silicast.kernels.attention.mla_decode import MlaDecode
+from silicast.kernels.attention.mla_prefill import MlaPrefill
+from silicast.kernels.attention.mla_schemes import EVERY_LENGTH, mla_scheme
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.mla_decode import MlaDecode
-from silicast.kernels.mla_prefill import MlaPrefill
-from silicast.kernels.mla_schemes import EVERY_LENGTH, mla_scheme
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H200 = find_device("H200")
 B200 = find_device("B200")

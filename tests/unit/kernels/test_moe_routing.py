@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, folded, log_fixed
-from silicast.kernels.routing import (
+from silicast.kernels.experts.routing import (
     Loads,
     busiest_loads,
     check_distribution,

@@ -8,8 +8,8 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.physics.constants import load_physics
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 SIZES = {"read_bytes": 3 << 20, "written_bytes": 3 << 18, "operations": 9 << 18}
 

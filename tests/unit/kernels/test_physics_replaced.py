@@ -6,8 +6,8 @@ import msgspec
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import load_physics, replaced
-from silicast.workload.op import Op, OpBatch
+from silicast.kernels.physics.constants import load_physics, replaced
+from silicast.workload.graphs.op import Op, OpBatch
 
 
 def test_kernels_take_other_constants_inside_and_their_own_after() -> None:

@@ -8,14 +8,14 @@ import pytest
 from silicast.hardware.catalog import find_device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import Implementation, implementation_for
-from silicast.kernels.recurrent_mixer import constants_of, kinds_of, phase_of
-from silicast.kernels.recurrent_model import chunks_of
-from silicast.kernels.recurrent_styles import Kind, Phase, style_of
-from silicast.kernels.recurrent_work import Shape, delta_shape
+from silicast.kernels.recurrent.recurrent_mixer import constants_of, kinds_of, phase_of
+from silicast.kernels.recurrent.recurrent_model import chunks_of
+from silicast.kernels.recurrent.recurrent_styles import Kind, Phase, style_of
+from silicast.kernels.recurrent.recurrent_work import Shape, delta_shape
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
-from silicast.workload.libraries import recurrent_styles
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.libraries.catalog import recurrent_styles
 
 H100 = find_device("H100-SXM-80GB")
 B200 = find_device("B200-SXM-180GB")
@@ -146,7 +146,7 @@ def test_campaigns_that_timed_the_keys_channels_only() -> None:
 
 
 def test_every_style_has_constants_on_every_architecture() -> None:
-    from silicast.kernels.physics import load_physics
+    from silicast.kernels.physics.constants import load_physics
 
     physics = load_physics("linear_attention")
     for architecture in ("ada", "ampere", "hopper", "blackwell", "blackwell-rtx", "cdna3"):

@@ -11,7 +11,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.timed_parts import FEW, PartBatch, TimedPart, queued, timed
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 H100 = find_device("H100")
 

@@ -4,7 +4,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import implementation_for
-from silicast.kernels.physics import (
+from silicast.kernels.physics.constants import (
     NO_CONSTANTS,
     WHOLE_MODELS,
     Physics,
@@ -13,7 +13,7 @@ from silicast.kernels.physics import (
     is_measured,
     replaced,
 )
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 PRODUCT = Op.make("gemm", Variant("fp16"), m=65536, n=4096, k=4096)
 

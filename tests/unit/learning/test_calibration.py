@@ -10,11 +10,11 @@ from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Gemm
+from silicast.kernels.products.gemm import Gemm
 from silicast.learning.calibration import Calibrator
 from silicast.learning.calibration_fit import MANY_ROWS, SOME_ROWS, fit_offset
 from silicast.learning.training import MeasuredKernels
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 DEVICE = find_device("L40S")
 MODEL = Gemm()

@@ -15,7 +15,7 @@ from silicast.kernels.implementation import Implementation, KernelTimes, impleme
 from silicast.learning.boosting import Settings, bin_tables, train_quantile
 from silicast.learning.ceiling import without_who
 from silicast.learning.tiers import Evidence, kernel_times
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 
 def test_quantile_trees_find_the_quantile_of_every_group() -> None:

@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.provenance import Provenance
 from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import Implementation, KernelTimes, implementation_for
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.artefact import (
     FORMAT,
     Artefact,
@@ -25,7 +25,7 @@ from silicast.learning.artefact import (
 from silicast.learning.boosting import Settings
 from silicast.learning.correction import correction_for
 from silicast.learning.training import MeasuredKernels, train_family
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 H100, H200 = find_device("H100"), find_device("H200")
 
@@ -177,7 +177,7 @@ def test_trees_that_learned_on_other_constants_are_refused(
     made = Provenance("0123456789abcdef", "", {}, {})
     card = msgspec.structs.replace(physics.card, provenance=made)
     renewed = msgspec.structs.replace(physics, card=card)
-    monkeypatch.setattr("silicast.kernels.physics._shipped", lambda _: renewed)
+    monkeypatch.setattr("silicast.kernels.physics.constants._shipped", lambda _: renewed)
     monkeypatch.setattr("silicast.learning.artefact.folder", lambda: tmp_path)
     for content, accepted in (("0123456789abcdef", True), ("another", False)):
         known = Provenance("", "", {}, {"physics/gemm": content})

@@ -8,10 +8,10 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.elementwise import elementwise_op
 from silicast.kernels.implementation import implementation_for
+from silicast.kernels.movement.elementwise import elementwise_op
 from silicast.learning import dispatch
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")
 OPS = [

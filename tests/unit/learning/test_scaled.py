@@ -9,12 +9,12 @@ import pytest
 
 from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.hardware.catalog import find_device
-from silicast.kernels.gemm import Gemm
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.products.gemm import Gemm
 from silicast.learning.calibration import Calibrator
 from silicast.learning.correction import learned_times
 from silicast.learning.scaled import ScaledCalibrator, alike
-from silicast.workload.op import OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 
 CARRIED = load_physics("calibration").default["carried_other"]
 """Share of an error that carries over to other architectures, as it was fitted."""

@@ -21,7 +21,7 @@ from silicast.learning.tuner_choice import (
     tuner_features,
     write_tuner,
 )
-from silicast.scenario.tuning import tune_products
+from silicast.scenario.answers.tune.tuning import tune_products
 
 
 @pytest.mark.parametrize("device", ["H20", "A40", "L40S", "B200", "RTX PRO 6000 S"])

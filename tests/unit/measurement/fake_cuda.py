@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.machine.measured_machine import MeasuredMachine
 
 MACHINE = MeasuredMachine(
     kind="cuda", device_name="Fake", device=None, cores=132, memory_bytes=1 << 37,

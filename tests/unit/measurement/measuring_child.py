@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from silicast.measurement.records import Columns, KernelRow, Protocol, Session, utc_now
-from silicast.measurement.session import MeasuringSession, Progress, Tools, new_session_id
-from silicast.measurement.store import MeasurementFile
+from silicast.measurement.records.records import Columns, KernelRow, Protocol, Session, utc_now
+from silicast.measurement.records.store import MeasurementFile
+from silicast.measurement.sweeps.session import MeasuringSession, Progress, Tools, new_session_id
 
 
 class Counting:

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from silicast.app.api import Predicted, predict
-from silicast.composition.engine import find_engine
+from silicast.composition.engines.engine import find_engine
 from silicast.core.calibration import load_calibration, save_calibration
 from silicast.core.errors import SilicastError
-from silicast.measurement.calibrate import CalibrationResult, calibrate
-from silicast.measurement.dataset import read_dataset
-from silicast.measurement.records import (
+from silicast.measurement.calibrating.calibrate import CalibrationResult, calibrate
+from silicast.measurement.records.dataset import read_dataset
+from silicast.measurement.records.records import (
     CollectiveRow,
     Columns,
     FailedRow,
@@ -29,7 +29,7 @@ from silicast.measurement.records import (
     Session,
     Spread,
 )
-from silicast.report.calibration import accuracy_table, not_scored
+from silicast.report.measurements.calibration import accuracy_table, not_scored
 from silicast.validation.measured import score_measured
 
 H100 = "H100-SXM-80GB"

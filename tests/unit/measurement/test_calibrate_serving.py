@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.engine import find_engine
+from silicast.composition.engines.engine import find_engine
 from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope, save_calibration
 from silicast.core.errors import SilicastError
-from silicast.measurement.calibrate import CalibrationResult, calibrate
+from silicast.measurement.calibrating.calibrate import CalibrationResult, calibrate
 from silicast.measurement.importers.files import import_files, save
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
+from silicast.scenario.resolving.traffic import traffic_of
 from silicast.scenario.run import run
-from silicast.scenario.traffic import traffic_of
 from silicast.scenario.workloads import ServingWorkload
 from silicast.validation.measured import score_measured
 

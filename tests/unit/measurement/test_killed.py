@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.measurement.records import read_measurements
+from silicast.measurement.records.records import read_measurements
 
 CHILD = Path(__file__).with_name("measuring_child.py")
 KERNELS = 100_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.report.answers import answer_report, title
 from tests.unit.report.test_why import TREE, text
+
+from silicast.report.answers import answer_report, title
 
 METRICS = {
     "prefill_ms": {"estimate": 6.0, "p05": 5.0, "p95": 7.0},

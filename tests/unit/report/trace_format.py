@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.report.trace import NANOSECONDS_PER_US, Event
+from silicast.report.drawing.trace import NANOSECONDS_PER_US, Event
 
 NUMBER = (int, float)
 FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (

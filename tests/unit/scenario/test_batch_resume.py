@@ -18,9 +18,9 @@ import pytest
 import silicast
 from silicast.core.errors import SilicastError
 from silicast.core.growing import growing
-from silicast.scenario import batch_workers
-from silicast.scenario.batch import BUSY, run_batch_file
-from silicast.scenario.batch_record import record_of
+from silicast.runner import workers as batch_workers
+from silicast.runner.batch import BUSY, run_batch_file
+from silicast.runner.record import record_of
 
 
 def case(number: int, **changes: Any) -> dict[str, Any]:

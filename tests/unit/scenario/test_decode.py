@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.decode import Scenario, decode
-from silicast.scenario.strict import near
+from silicast.scenario.reading.strict import near
 
 KERNEL: dict[str, Any] = {
     "format": 1,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.static_batch import predict_static_batch, steps_together
+from silicast.composition.passes.static_batch import predict_static_batch, steps_together
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
-from silicast.scenario.answerers.inference import batch_deployment
+from silicast.scenario.answers.inference.answerer import batch_deployment
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 

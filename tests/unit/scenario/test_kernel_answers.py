@@ -279,9 +279,9 @@ def latency(kernel: dict[str, Any], **fields: Any) -> tuple[float, float, float]
 
 def test_scaled_products_of_sgl_kernel_are_those_of_the_scorecard() -> None:
     from silicast.hardware.catalog import find_device
-    from silicast.kernels.gemm import Gemm
+    from silicast.kernels.products.gemm import Gemm
     from silicast.learning.tiers import kernel_times
-    from silicast.workload.op import Op, OpBatch, Variant
+    from silicast.workload.graphs.op import Op, OpBatch, Variant
 
     scored = Variant(dtype="fp8", library="sgl_kernel", kernel="fp8_scaled_mm")
     batch = OpBatch.of([Op.make("gemm", scored, m=128, n=4096, k=4096, batch=1)])

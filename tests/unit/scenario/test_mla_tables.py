@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.op import Op
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.graphs.op import Op
 
 
 def op(name: str, **fields: Any) -> Op:

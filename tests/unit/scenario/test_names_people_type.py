@@ -15,8 +15,8 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.scenario.resolve import find_any_device, find_any_engine, find_any_model
 from silicast.scenario.schema import EngineTable
-from silicast.workload.checkpoint_names import _suffixes
-from silicast.workload.models import find_model
+from silicast.workload.models.checkpoint_names import _suffixes
+from silicast.workload.models.lookup import find_model
 
 MODELS = (
     "zhipuai/GLM-5", "moonshotai/Kimi-K2.5", "MiniMaxAI/MiniMax-M2.5", "Qwen/Qwen3.5-397B-A17B",

@@ -9,7 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.index import DEVICES
-from silicast.report.why import cause_of
+from silicast.report.reasons.why import cause_of
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run

@@ -9,8 +9,8 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
-from silicast.scenario.kernel_case import kernel_case
-from silicast.scenario.kernel_table_of import kernel_table_of
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_table_of import kernel_table_of
 from silicast.scenario.run import run
 
 NORM = {"op": "rmsnorm", "tokens": 8192, "hidden": 4096}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 ROW: dict[str, Any] = {
     "op": "gdn", "phase": "context", "model_name": "Qwen/Qwen3.5-9B", "d_model": 4096,

@@ -14,8 +14,8 @@ import pytest
 
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
-from silicast.distributed.search_file import Priced, SearchFile
-from silicast.scenario.answerers.plan import best_plan
+from silicast.distributed.search.search_file import Priced, SearchFile
+from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
 from silicast.scenario.watch import Watch
 
@@ -26,7 +26,7 @@ TREE: dict[str, Any] = {
 }  # fmt: skip
 STOPPED = f"""
 import json, pathlib, sys, time
-from silicast.scenario.answerers.plan import best_plan
+from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
 from silicast.scenario.watch import Watch
 

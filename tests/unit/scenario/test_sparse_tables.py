@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 ROW = {
     "op": "dsa_module", "phase": "context", "batch_size": 2, "isl": 512, "step": 4096,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 CONV = {
     "op": "conv2d", "batch": 8, "in_channels": 64, "out_channels": 64, "height": 28, "width": 28,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from silicast.composition.trace_events import Trace
-from silicast.report.trace import trace_document
+from silicast.composition.timeline.trace_events import Trace
+from silicast.report.drawing.trace import trace_document
 from silicast.scenario.answerer import answerer_for
+from silicast.scenario.answers.training.training_runs import run_of
 from silicast.scenario.decode import decode
-from silicast.scenario.training_runs import run_of
 from tests.unit.report.trace_format import check_trace
 
 

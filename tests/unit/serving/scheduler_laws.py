@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from silicast.serving.kv_pool import KvLayout
-from silicast.serving.requests import Content
-from silicast.serving.scheduler import (
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.scheduler import (
     Group,
     Limits,
     Scheduler,
@@ -14,6 +13,7 @@ from silicast.serving.scheduler import (
     StepPlan,
     scheduler_named,
 )
+from silicast.serving.traffic.requests import Content
 
 MOST_STEPS = 100_000
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.run import reply_to
-from silicast.serving.records import Records
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import Limits
+from silicast.serving.simulation.scheduler import Limits
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
 
 STEP_NS = 10_000_000

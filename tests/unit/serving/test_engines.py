@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.engine_options import POLICY_SWITCHES
+from silicast.composition.engines.engine_options import POLICY_SWITCHES
 from silicast.core.errors import SilicastError
-from silicast.serving.kv_pool import KvLayout
-from silicast.serving.requests import Requests
-from silicast.serving.scheduler import (
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.scheduler import (
     Group,
     Limits,
     Scheduler,
@@ -21,6 +20,7 @@ from silicast.serving.scheduler import (
     scheduler_named,
     unread,
 )
+from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 

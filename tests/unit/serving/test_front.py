@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from silicast.composition.deployment import Deployment
-from silicast.composition.engine import find_engine
-from silicast.composition.engine_options import with_options
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_options import with_options
+from silicast.composition.passes.deployment import Deployment
 from silicast.hardware.catalog import find_device
-from silicast.serving.deploy import replica_spec
-from silicast.serving.requests import Requests
-from silicast.serving.simulation import ReplicaSpec, Simulation
-from silicast.workload.models import find_model
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.traffic.requests import Requests
+from silicast.workload.models.lookup import find_model
 
 MS = 1_000_000
 

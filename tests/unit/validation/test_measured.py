@@ -14,8 +14,8 @@ from silicast.app.api import predict
 from silicast.app.cli import main
 from silicast.core.calibration import save_calibration
 from silicast.core.errors import SilicastError
-from silicast.measurement.calibrate import calibrate
-from silicast.measurement.records import (
+from silicast.measurement.calibrating.calibrate import calibrate
+from silicast.measurement.records.records import (
     CollectiveRow,
     Columns,
     HostRow,
@@ -25,7 +25,7 @@ from silicast.measurement.records import (
     Session,
     Spread,
 )
-from silicast.report.measured import measured_table
+from silicast.report.measurements.measured import measured_table
 from silicast.validation.measured import MeasuredScore, score_measured
 
 H100 = "H100-SXM-80GB"

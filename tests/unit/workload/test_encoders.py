@@ -3,7 +3,8 @@
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import (
+from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.models.counting import (
     cross_cache_bytes,
     forward_flops,
     graph_flops,
@@ -13,13 +14,12 @@ from silicast.workload.counting import (
     rank_parameters,
     weight_bytes,
 )
-from silicast.workload.decoder import bind_graph, build_graph, step_symbols
-from silicast.workload.eager import Framework, PassShape, framework_graph
-from silicast.workload.huggingface import read_config
-from silicast.workload.model_file import changed_model
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model_file import changed_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
+from silicast.workload.transformers.plan import Plan
 
 BEHIND = ["T5-Small", "Flan-T5-Base", "Whisper-Tiny", "switchxl4"]
 ENCODED = {"prefill": [(20, 20), (7, 7)], "decode": [0, 0, 5], "cross": [20, 7, 33]}

@@ -3,8 +3,10 @@
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_pairs import attention_pairs
-from silicast.workload.counting import (
+from silicast.workload.graphs.attention_pairs import attention_pairs
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op import Affine, Op
+from silicast.workload.models.counting import (
     activation_bytes,
     active_parameters,
     attention_flops,
@@ -16,13 +18,11 @@ from silicast.workload.counting import (
     rank_parameters,
     weight_bytes,
 )
-from silicast.workload.decoder import build_graph
-from silicast.workload.graph import Graph
-from silicast.workload.model import MoE
-from silicast.workload.models import find_model, model_from
-from silicast.workload.op import Affine, Op
-from silicast.workload.plan import Plan, Policy
-from silicast.workload.precision import Precision
+from silicast.workload.models.lookup import find_model, model_from
+from silicast.workload.models.model import MoE
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import build_graph
+from silicast.workload.transformers.plan import Plan, Policy
 
 MIXTRAL = find_model("Mixtral-8x7B")
 OSS = find_model("gpt-oss-20b")

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import parameters
 from silicast.workload.families.layers import ffn_width
-from silicast.workload.huggingface import read_config
-from silicast.workload.model import ModelConfig
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.model import ModelConfig
 
 
 def config(architecture: str, layers: int, hidden: int, heads: int, groups: int, inner: int,

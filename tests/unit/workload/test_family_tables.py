@@ -11,8 +11,8 @@ import pytest
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
 from silicast.workload.families.family import families, find_family
-from silicast.workload.huggingface import read_config
-from silicast.workload.model import ModelConfig
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.model import ModelConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "add-a-model.md"
 TABLES = sorted((CATALOG / "families").glob("*.toml"))

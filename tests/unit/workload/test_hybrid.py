@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import (
+from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.models.counting import (
     kv_bytes_per_token,
     kv_cache_bytes,
     op_flops,
     parameters,
     weight_bytes,
 )
-from silicast.workload.decoder import build_graph
-from silicast.workload.huggingface import read_config
-from silicast.workload.models import find_model, model_from
-from silicast.workload.op import Op, Variant
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.lookup import find_model, model_from
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import build_graph
+from silicast.workload.transformers.plan import Plan
 
 BF16 = Precision()
 QWEN = {

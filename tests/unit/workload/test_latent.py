@@ -3,7 +3,8 @@
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import (
+from silicast.workload.graphs.op import Affine, Op
+from silicast.workload.models.counting import (
     attention_flops,
     forward_flops,
     graph_flops,
@@ -13,11 +14,10 @@ from silicast.workload.counting import (
     rank_parameters,
     weight_bytes,
 )
-from silicast.workload.decoder import bind_graph, build_graph, step_symbols
-from silicast.workload.models import find_model, model_from
-from silicast.workload.op import Affine, Op
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.lookup import find_model, model_from
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
+from silicast.workload.transformers.plan import Plan
 
 V3 = find_model("DeepSeek-V3")
 LITE = find_model("DeepSeek-V2-Lite")

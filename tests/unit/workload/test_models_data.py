@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.huggingface import read_config
-from silicast.workload.model import ModelConfig
-from silicast.workload.models import find_model
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model import ModelConfig
 
 DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[4] / "shared" / "data")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.counting import active_parameters, kv_cache_bytes, parameters
-from silicast.workload.huggingface import read_config
-from silicast.workload.model import Sparse
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
+from silicast.workload.models.counting import active_parameters, kv_cache_bytes, parameters
+from silicast.workload.models.huggingface import read_config
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model import Sparse
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.plan import Plan
 
 BF16 = Precision()
 DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[4] / "shared" / "data")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from silicast.core.dtypes import RECIPES
-from silicast.workload.counting import parameters, weight_bytes
-from silicast.workload.model_weights import mtp_weights
-from silicast.workload.models import find_model
-from silicast.workload.plan import Plan
-from silicast.workload.precision import Precision
-from silicast.workload.shard import shard_of
-from silicast.workload.weight_tensor import linear_bytes
+from silicast.workload.models.counting import parameters, weight_bytes
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model_weights import mtp_weights
+from silicast.workload.models.precision import Precision
+from silicast.workload.models.weight_tensor import linear_bytes
+from silicast.workload.transformers.plan import Plan
+from silicast.workload.transformers.shard import shard_of
 
 ONE = Plan()
 

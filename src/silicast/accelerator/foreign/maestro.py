@@ -11,11 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Node, Port
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.design.architecture import (
+    Architecture,
+    Compute,
+    FanOut,
+    Memory,
+    Node,
+    Port,
+)
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
-from silicast.accelerator.layers import Layer, distinct, in_a_row
+from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError, unsupported
 
 PAIR = re.compile(r"\s*(\w+)\s*:\s*([\w.]+)\s*,?\s*$")

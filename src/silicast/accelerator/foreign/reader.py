@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.architecture import Architecture
-from silicast.accelerator.check import check_architecture
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.layers import Feed, Layer
+from silicast.accelerator.counting.layers import Feed, Layer
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.design.check import check_architecture
+from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_text
 from silicast.core.registry import Registry

@@ -11,11 +11,18 @@ import math
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.architecture import Architecture, Compute, FanOut, Memory, Node, Port
-from silicast.accelerator.constraints import Constraints, SlotRule
-from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
+from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, conv2d, matmul
+from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.design.architecture import (
+    Architecture,
+    Compute,
+    FanOut,
+    Memory,
+    Node,
+    Port,
+)
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload, text_of
-from silicast.accelerator.layers import Layer, distinct, in_a_row
+from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.core.errors import SilicastError, unsupported
 
 PRESETS = "architecture_presets"

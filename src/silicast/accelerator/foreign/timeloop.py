@@ -8,11 +8,11 @@ from itertools import permutations
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.architecture import Architecture, Elimination, Memory
-from silicast.accelerator.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.layers import Layer
+from silicast.accelerator.design.architecture import Architecture, Elimination, Memory
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
-from silicast.accelerator.layers import Layer
-from silicast.accelerator.task import TIMELOOP, described
+from silicast.accelerator.mapper.task import TIMELOOP, described
 from silicast.core.errors import unsupported
 
 OPERATIONS = (
@@ -66,7 +66,7 @@ def usual_names(einsum: Einsum) -> dict[str, str] | None:
 
     Dimensions, but for those of size 1, must be called as there; None = it is none.
 
-    >>> from silicast.accelerator.einsum import Tensor
+    >>> from silicast.accelerator.counting.einsum import Tensor
     >>> rows, columns = (("M", 1),), (("K", 1),)
     >>> a, b, z = (rows, columns), (columns,), (rows,)
     >>> tensors = (Tensor("A", a), Tensor("B", b), Tensor("Z", z, is_output=True))

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.accelerator.architecture import (
+from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, Tensor
+from silicast.accelerator.counting.layers import Layer, distinct, in_a_row
+from silicast.accelerator.design.architecture import (
     Action,
     Architecture,
     Compute,
@@ -20,10 +22,8 @@ from silicast.accelerator.architecture import (
     Node,
     Port,
 )
-from silicast.accelerator.constraints import Constraints, SlotRule
-from silicast.accelerator.einsum import INPUTS, OUTPUTS, WEIGHTS, Einsum, Rank, Tensor
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
-from silicast.accelerator.layers import Layer, distinct, in_a_row
+from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.timeloop._fields import above, number, rows, table, word
 from silicast.core.errors import SilicastError, unsupported
 from silicast.formats.yaml_file import read_yaml

@@ -11,9 +11,9 @@ from typing import ClassVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.accelerator.architecture import Memory
-from silicast.accelerator.chip import GROUP, chip_of
-from silicast.accelerator.einsum import OUTPUTS
+from silicast.accelerator.counting.einsum import OUTPUTS
+from silicast.accelerator.design.architecture import Memory
+from silicast.accelerator.design.chip import GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
     Format,
     Load,
@@ -27,7 +27,7 @@ from silicast.accelerator.kernels.mapped import (
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.attention_work import (
+from silicast.kernels.attention.attention_work import (
     Sequences,
     column,
     element_bytes,
@@ -36,8 +36,8 @@ from silicast.kernels.attention_work import (
     windows,
 )
 from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
-from silicast.kernels.physics import load_physics
-from silicast.workload.op import OpBatch
+from silicast.kernels.physics.constants import load_physics
+from silicast.workload.graphs.op import OpBatch
 
 BLOCK_ROWS, BLOCK_KEYS = 64.0, 256.0
 """Queries and keys of a block of scores, where there are so many."""

@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.accelerator.chip import DENSE, chip_of
+from silicast.accelerator.counting.problems import GROUPED, WINDOWS, Problem
+from silicast.accelerator.design.chip import DENSE, chip_of
 from silicast.accelerator.kernels.mapped import (
     Format,
     MappedKernel,
@@ -17,16 +18,15 @@ from silicast.accelerator.kernels.mapped import (
     load_of,
     products,
 )
-from silicast.accelerator.problems import GROUPED, WINDOWS, Problem
-from silicast.accelerator.refit import Counted, counted
-from silicast.accelerator.zero_costs import Densities
+from silicast.accelerator.mapper.refit import Counted, counted
+from silicast.accelerator.zeros.zero_costs import Densities
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.conv2d_elsewhere import Conv2dElsewhere
-from silicast.kernels.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import Shape
+from silicast.kernels.execution_models.conv2d_elsewhere import Conv2dElsewhere
 from silicast.kernels.implementation import Analysis, register
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 
 @register

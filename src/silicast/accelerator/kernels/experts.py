@@ -6,7 +6,7 @@ from typing import ClassVar, cast, final
 
 import numpy as np
 
-from silicast.accelerator.chip import GROUP, chip_of
+from silicast.accelerator.design.chip import GROUP, chip_of
 from silicast.accelerator.kernels.mapped import (
     Load,
     MappedKernel,
@@ -20,11 +20,11 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.numerics import F64, folded
 from silicast.hardware.device import Device
+from silicast.kernels.experts.moe import Moe, distribution_of
+from silicast.kernels.experts.moe_recipes import is_gated
+from silicast.kernels.experts.routing import Loads, busiest_loads
 from silicast.kernels.implementation import Analysis, implementation_for, register
-from silicast.kernels.moe import Moe, distribution_of
-from silicast.kernels.moe_recipes import is_gated
-from silicast.kernels.routing import Loads, busiest_loads
-from silicast.workload.op import OpBatch
+from silicast.workload.graphs.op import OpBatch
 
 _ON_GPUS = cast("Moe", implementation_for("moe", "simt"))
 

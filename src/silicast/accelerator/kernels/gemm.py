@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, cast, final
 
-from silicast.accelerator.chip import GROUP, Chip, Left, chip_of
-from silicast.accelerator.einsum import WEIGHTS
+from silicast.accelerator.counting.einsum import WEIGHTS
+from silicast.accelerator.design.chip import GROUP, Chip, Left, chip_of
 from silicast.accelerator.kernels.mapped import (
     MappedKernel,
     analysed,
@@ -14,14 +14,14 @@ from silicast.accelerator.kernels.mapped import (
     products,
     vector_cost,
 )
-from silicast.accelerator.zero_costs import Densities
+from silicast.accelerator.zeros.zero_costs import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.hardware.device import Device
-from silicast.kernels.gemm_constants import widen_ops
 from silicast.kernels.implementation import Analysis, Implementation, implementation_for, register
-from silicast.kernels.sparsity import is_sparse, sparse_rate
-from silicast.workload.op import OpBatch, Variant
+from silicast.kernels.products.gemm_constants import widen_ops
+from silicast.kernels.products.sparsity import is_sparse, sparse_rate
+from silicast.workload.graphs.op import OpBatch, Variant
 
 TWO_IN_FOUR = "2:4:0"
 """Of the four weights that are multiplied one after the other: along K."""

@@ -10,25 +10,25 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.accelerator.architecture import Memory
-from silicast.accelerator.chip import GROUP, Chip, chip_of
-from silicast.accelerator.device import main_bytes_per_s
-from silicast.accelerator.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
-from silicast.accelerator.refit import Counted, counted, listening
-from silicast.accelerator.stored import stored_templates, template_of
-from silicast.accelerator.zero_costs import Densities
+from silicast.accelerator.counting.problems import GROUPED, PRODUCT, PRODUCTS, WINDOWS, Problem
+from silicast.accelerator.design.architecture import Memory
+from silicast.accelerator.design.chip import GROUP, Chip, chip_of
+from silicast.accelerator.design.device import main_bytes_per_s
+from silicast.accelerator.mapper.refit import Counted, counted, listening
+from silicast.accelerator.mapper.stored import stored_templates, template_of
+from silicast.accelerator.zeros.zero_costs import Densities
 from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
-from silicast.kernels.energy import most_w, waiting_w
-from silicast.kernels.fallback_kernels import Fallback
-from silicast.kernels.formats import with_format
+from silicast.kernels.execution_models.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, Demand
-from silicast.kernels.physics import load_physics
-from silicast.kernels.power import held, power_s
-from silicast.workload.op import Op, OpBatch, Variant
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import most_w, waiting_w
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.power import held, power_s
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 PICO = 1e-12
 REFERENCE = (1024, 1024, 1024)

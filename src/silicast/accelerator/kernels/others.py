@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from silicast.accelerator.chip import GROUP, chip_of
-from silicast.accelerator.device import main_bytes_per_s
+from silicast.accelerator.design.chip import GROUP, chip_of
+from silicast.accelerator.design.device import main_bytes_per_s
 from silicast.accelerator.kernels.mapped import PICO, byte_j
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import Device
-from silicast.kernels.energy import most_w, waiting_w
-from silicast.kernels.fallback_kernels import adapter
+from silicast.kernels.execution_models.fallback_kernels import adapter
 from silicast.kernels.implementation import register_adapter
-from silicast.kernels.physics import load_physics
-from silicast.kernels.roofline import Energies, Rates
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import most_w, waiting_w
+from silicast.kernels.physics.roofline import Energies, Rates
 
 
 @lru_cache(maxsize=1024)

@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.architecture_file import find_design
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.einsum import Einsum, Tensor
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.foreign.reader import Hardware
-from silicast.accelerator.fusion_search import objective_value
+from silicast.accelerator.mapper.fusion_search import objective_value
 from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
 from silicast.core.errors import unsupported
 
@@ -158,7 +158,7 @@ def _watts(leak_pj: float | None, hz: float) -> str:
 def workload_text(einsum: Einsum, bits: int) -> str:
     """An einsum as the tool's files write it.
 
-    >>> from silicast.accelerator.einsum import conv2d
+    >>> from silicast.accelerator.counting.einsum import conv2d
     >>> text = workload_text(conv2d(c=2, m=3, p=4, q=4, r=3, s=3, stride=2), 8)
     >>> "Inputs[n, c, X2: r + 2*p, X3: s + 2*q]" in text
     True

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.foreign.reader import Hardware, read_hardware
-from silicast.accelerator.mapper import EFFORT, Mapped
-from silicast.accelerator.task import Task, einsum_of, mapped, objective_of
+from silicast.accelerator.mapper.mapper import EFFORT, Mapped
+from silicast.accelerator.mapper.task import Task, einsum_of, mapped, objective_of
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.registry import Registry
 

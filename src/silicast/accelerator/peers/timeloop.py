@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.mapper.task import TIMELOOP, described
 from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer
-from silicast.accelerator.task import TIMELOOP, described
 from silicast.accelerator.timeloop.statistics import read_statistics
 from silicast.core.errors import SilicastError, unsupported
 

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.accelerator.cost import Objective
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.foreign.zigzag import DIMS
 from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
 from silicast.core.errors import unsupported
@@ -61,7 +61,7 @@ def layer_of(einsum: Einsum) -> dict[str, Any]:
     Raises:
         SilicastError: an index that its equations cannot say.
 
-    >>> from silicast.accelerator.einsum import matmul
+    >>> from silicast.accelerator.counting.einsum import matmul
     >>> layer_of(matmul(m=2, n=3, k=4))["equation"]
     'O[b][k]+=W[c][k]*I[b][c]'
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from silicast.accelerator.architecture import (
+from silicast.accelerator.design.architecture import (
     Architecture,
     Compute,
     FanOut,

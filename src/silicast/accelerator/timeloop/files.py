@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from silicast.accelerator.architecture import Architecture
-from silicast.accelerator.constraints import Constraints
-from silicast.accelerator.einsum import Einsum
-from silicast.accelerator.mapping import LoopNest
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import LoopNest
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.timeloop._fields import table
 from silicast.accelerator.timeloop.components import Component, built, read_tree
 from silicast.accelerator.timeloop.energy_tables import read_areas, read_energies

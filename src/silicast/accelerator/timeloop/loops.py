@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.einsum import Einsum
 from silicast.core.errors import SilicastError
 
 _FACTOR = re.compile(r"(\w+?)\s*(<=|=|)\s*(\d+)$")

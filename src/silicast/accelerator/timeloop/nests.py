@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.einsum import Einsum
-from silicast.accelerator.mapping import Loop, LoopNest
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import Loop, LoopNest
+from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.timeloop._fields import rows, table
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from silicast.accelerator.einsum import Einsum, Rank, Tensor
+from silicast.accelerator.counting.einsum import Einsum, Rank, Tensor
 from silicast.accelerator.timeloop._fields import number, rows, spelled, table, whole, word
 from silicast.core.errors import SilicastError
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.constraints import Constraints, SlotRule
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.timeloop._fields import number, rows, spelled, table
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from silicast.accelerator.architecture import Architecture, Elimination, Memory
-from silicast.accelerator.density import Density, Given, Structured, Uniform
-from silicast.accelerator.einsum import Einsum
-from silicast.accelerator.formats import TensorFormat, format_named
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.design.architecture import Architecture, Elimination, Memory
 from silicast.accelerator.timeloop._fields import number, rows, spelled, table, word
+from silicast.accelerator.zeros.density import Density, Given, Structured, Uniform
+from silicast.accelerator.zeros.formats import TensorFormat, format_named
 from silicast.core.errors import SilicastError, unsupported
 
 _KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}

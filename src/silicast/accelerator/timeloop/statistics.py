@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from silicast.accelerator.cost import Cost
+from silicast.accelerator.counting.cost import Cost
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
 

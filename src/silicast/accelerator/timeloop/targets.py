@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from silicast.accelerator.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.einsum import Einsum
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.timeloop._fields import names, spelled, table, word
 from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import factors, permutation

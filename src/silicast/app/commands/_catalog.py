@@ -12,7 +12,7 @@ from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex, normalise
-from silicast.scenario.kinds_of_names import with_kind
+from silicast.scenario.reading.kinds_of_names import with_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,7 +16,7 @@ from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.app.console import Advance
-    from silicast.scenario.batch import BatchResult, Tally
+    from silicast.runner.batch import BatchResult, Tally
 
 STREAM = Path("-")
 
@@ -45,7 +45,7 @@ def batch(
         calibration: a file that `silicast calibrate` wrote, for every case; give it once for each
             of several.
     """
-    from silicast.scenario.batch import Tally
+    from silicast.runner.batch import Tally
 
     if workers is not None and workers < 1:
         raise SilicastError(f"{workers} processes", field="--workers", hint="at least 1")
@@ -89,8 +89,8 @@ def _answer(
     advance: Advance,
     tally: Tally,
 ) -> None:
-    from silicast.scenario.batch import run_batch_file, run_batch_stream
-    from silicast.scenario.batch_workers import usable_processors
+    from silicast.runner.batch import run_batch_file, run_batch_stream
+    from silicast.runner.workers import usable_processors
 
     count = workers or usable_processors()
     if output is not None:
@@ -115,7 +115,7 @@ def _count(cases: Path) -> int | None:
     """How many cases there may be, where somebody watches."""
     if not sys.stderr.isatty() or cases == STREAM:
         return None
-    from silicast.scenario.batch_lines import count_lines
+    from silicast.runner.lines import count_lines
 
     with contextlib.suppress(SilicastError):  # told where the file is opened
         return count_lines(cases)

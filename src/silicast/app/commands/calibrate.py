@@ -12,7 +12,7 @@ from silicast.app.console import show, warn, write_lines
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.measurement.calibrate import CalibrationResult
+    from silicast.measurement.calibrating.calibrate import CalibrationResult
 
 
 def calibrate(
@@ -62,7 +62,7 @@ def calibrate(
         raise SilicastError(
             f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
         )
-    from silicast.measurement.calibrate import calibrate as made
+    from silicast.measurement.calibrating.calibrate import calibrate as made
 
     found = made(
         rows, device, skip_bad=skip_bad, keep_flagged=keep_flagged, holdout=holdout, seed=seed
@@ -74,8 +74,8 @@ def _advise(
     scenario: Path, rows: tuple[Path, ...], device: str, top: int, budget: str | None
 ) -> int:
     """Prints what to measure for a scenario."""
-    from silicast.measurement.advice import advise
-    from silicast.report.advice import advice_parts, pasted
+    from silicast.measurement.sweeps.advice import advise
+    from silicast.report.measurements.advice import advice_parts, pasted
 
     found = advise(scenario, device=device, measured=rows, top=top, budget=budget)
     show(*advice_parts(found))
@@ -86,7 +86,7 @@ def _advise(
 def _show(path: Path, rows: tuple[Path, ...]) -> int:
     """Prints a calibration file."""
     from silicast.core.calibration import load_calibration
-    from silicast.report.calibration import calibration_page
+    from silicast.report.measurements.calibration import calibration_page
 
     if rows:
         raise SilicastError("a file to show and rows to fit are both given", field="show")
@@ -97,7 +97,11 @@ def _show(path: Path, rows: tuple[Path, ...]) -> int:
 def _written(found: CalibrationResult, output: Path) -> int:
     """Writes a calibration and prints its accuracy."""
     from silicast.core.calibration import save_calibration
-    from silicast.report.calibration import accuracy_table, calibration_lines, not_scored
+    from silicast.report.measurements.calibration import (
+        accuracy_table,
+        calibration_lines,
+        not_scored,
+    )
 
     for line in found.rejected.lines():
         warn(f"left out: {line}")

@@ -70,7 +70,7 @@ def collective(
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    from silicast.scenario.collective_sizes import sizes_of
+    from silicast.scenario.answers.collective.collective_sizes import sizes_of
 
     sizes = sizes_of(size)
     given = {
@@ -95,8 +95,8 @@ def collective(
     if len(sizes) > 1 or plot is not None:
         return _swept(scenario, sizes, plot, strict=strict, json=json)
 
-    from silicast.report.collective import collective_report
-    from silicast.scenario.collective_sizes import without_launch
+    from silicast.report.tasks.collective import collective_report
+    from silicast.scenario.answers.collective.collective_sizes import without_launch
 
     scenario = _sized(scenario, sizes[0])
     reply = predicted(scenario)
@@ -122,7 +122,7 @@ class _Asked:
     @property
     def scenario(self) -> Tree:
         """The scenario."""
-        from silicast.scenario.collective_sizes import usual_gpus
+        from silicast.scenario.answers.collective.collective_sizes import usual_gpus
 
         scenario: dict[str, Any] = {
             "format": 1, "task": "collective", "device": self.device, "why": "full",
@@ -147,8 +147,8 @@ def _swept(
     Raises:
         SilicastError: the first size that is refused, or a drawing that cannot be made.
     """
-    from silicast.report.collective import head_of, sweep_report, write_sweep
-    from silicast.report.plot_file import check_plot
+    from silicast.report.drawing.plot_file import check_plot
+    from silicast.report.tasks.collective import head_of, sweep_report, write_sweep
 
     if plot is not None:
         if len(sizes) < 2:
@@ -196,8 +196,8 @@ def _beside_astra(
         raise SilicastError("goes with the other file of ASTRA-sim: give both", field=missing)
     import msgspec
 
-    from silicast.report.collective import astra_report
-    from silicast.scenario.collective_sizes import astra_points
+    from silicast.report.tasks.collective import astra_report
+    from silicast.scenario.answers.collective.collective_sizes import astra_points
 
     op = asked.workload["op"]
     npus, peers = astra_points(op, sizes, network, system)

@@ -24,7 +24,7 @@ from silicast.app.predict import with_calibrations
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.scenario.comparison import Candidate
+    from silicast.scenario.answers.inference.comparison import Candidate
 
 Many = Annotated[list[str] | None, Parameter(negative="")]
 
@@ -72,7 +72,7 @@ def compare(
     plans = _plans(plan, (degrees or Degrees()).given)
     scenario = with_calibrations(inference_scenario(asked, {}, devices[0]), calibration)
     if plot is not None:
-        from silicast.report.plot_file import check_plot
+        from silicast.report.drawing.plot_file import check_plot
 
         check_plot(plot)
     demand = demand_of(users, tokens_per_user, asked.batch)
@@ -108,7 +108,7 @@ def _print(
     users: int | None,
 ) -> None:
     from silicast.report.answers import title
-    from silicast.report.comparison import (
+    from silicast.report.tasks.comparison import (
         comparison_report,
         in_order,
         plain,
@@ -124,7 +124,7 @@ def _print(
     head = title({**scenario, "device": " / ".join(devices)})
     after = []
     if users is not None:
-        from silicast.scenario.comparison import CAVEAT
+        from silicast.scenario.answers.inference.comparison import CAVEAT
 
         head = head.replace("batch 1", f"{users:,} users", 1)
         after = [CAVEAT]
@@ -137,7 +137,7 @@ def _print(
     today = datetime.now(tz=UTC).date()
     shown = comparison_report(head, ordered, word, today, after)
     if html is not None:
-        from silicast.report.page import comparison_page, write_page
+        from silicast.report.drawing.page import comparison_page, write_page
 
         write_page(html, comparison_page(head, ordered, word, after, today))
         warn(f"{html}: the report")

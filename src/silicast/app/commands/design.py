@@ -48,14 +48,14 @@ def map_(
         plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
         json: print JSON instead of tables.
     """
-    from silicast.accelerator.layer_table import is_workload
-    from silicast.accelerator.task import mapped, task_of
-    from silicast.report.designs import answer_data, mapping_card
-    from silicast.report.plot_file import check_plot
+    from silicast.accelerator.counting.layer_table import is_workload
+    from silicast.accelerator.mapper.task import mapped, task_of
+    from silicast.report.designs.mappings import answer_data, mapping_card
+    from silicast.report.drawing.plot_file import check_plot
 
     at = process or ProcessFlags()
     if is_workload(op):
-        from silicast.accelerator.fusion_task import all_neighbours
+        from silicast.accelerator.mapper.fusion_task import all_neighbours
 
         if density:
             raise SilicastError(
@@ -92,7 +92,7 @@ def map_(
     answer = mapped(at.applied(task_of(chip, op, sizes, density or ())), objective, effort)
     _warn_of(chip, density, at)
     if plot is not None:
-        from silicast.report.mapping_plot import draw_mapping
+        from silicast.report.designs.mapping_plot import draw_mapping
 
         draw_mapping(answer.nest, answer.cost, plot)
     if json:
@@ -123,9 +123,9 @@ def explain(
             .pdf).
         json: print JSON instead of tables.
     """
-    from silicast.accelerator.task import given_mapping, mapped, task_of
-    from silicast.report.designs import mapping_card, mapping_data, traffic_table
-    from silicast.report.plot_file import check_plot
+    from silicast.accelerator.mapper.task import given_mapping, mapped, task_of
+    from silicast.report.designs.mappings import mapping_card, mapping_data, traffic_table
+    from silicast.report.drawing.plot_file import check_plot
 
     at = process or ProcessFlags()
     if fuse:
@@ -142,7 +142,7 @@ def explain(
         nest, cost = given_mapping(chip, at.applied)
     _warn_of(chip, density, at)
     if plot is not None:
-        from silicast.report.mapping_plot import draw_mapping
+        from silicast.report.designs.mapping_plot import draw_mapping
 
         draw_mapping(nest, cost, plot)
     if json:
@@ -172,8 +172,8 @@ def compile_(
         tp: tensor-parallel degree.
         effort: partial mappings to try for each size.
     """
-    from silicast.scenario.design_compiling import compile_design
-    from silicast.scenario.mapping_searches import MappingSearches
+    from silicast.scenario.designs.design_compiling import compile_design
+    from silicast.scenario.designs.mapping_searches import MappingSearches
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):
@@ -202,8 +202,8 @@ def cost(
         from_node: nm of the energies and areas in the design; left out, the same as `node`.
         json: print JSON instead of tables.
     """
-    from silicast.accelerator.task import architecture_of
-    from silicast.report.die_costs import cost_card, cost_data, cost_of_design
+    from silicast.accelerator.mapper.task import architecture_of
+    from silicast.report.designs.die_costs import cost_card, cost_data, cost_of_design
 
     design = architecture_of(chip)
     flags = {"area": "--area", "wafer_usd": "--wafer-usd", "defects_per_cm2": "--defects"}
@@ -222,7 +222,7 @@ def cost(
 
 def _warn_of(chip: str, densities: list[str] | None, at: ProcessFlags) -> None:
     """Warns of statements that change nothing."""
-    from silicast.accelerator.task import notes_of
+    from silicast.accelerator.mapper.task import notes_of
 
     for note in (*notes_of(chip, densities or ()), *at.notes):
         warn(note)

@@ -13,7 +13,7 @@ from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Effort, Json
 
 if TYPE_CHECKING:
-    from silicast.accelerator.task import Change
+    from silicast.accelerator.mapper.task import Change
 
 
 def import_(
@@ -28,7 +28,7 @@ def import_(
         output: the architecture file to write (.toml).
         format_: timeloop, zigzag, scalesim or maestro, if it cannot be recognised by the file.
     """
-    from silicast.accelerator.architecture_text import text_of
+    from silicast.accelerator.design.architecture_text import text_of
     from silicast.accelerator.foreign.reader import read_hardware
     from silicast.core.files import write_atomically
 
@@ -54,12 +54,12 @@ def map_layers(
     at: Change,
 ) -> int:
     """Maps every layer of a file and shows them with their totals."""
-    from silicast.accelerator.layer_table import mapped_layers, workload_of
-    from silicast.accelerator.task import whole_sizes
-    from silicast.report.design_layers import layers_card, layers_data
+    from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
+    from silicast.accelerator.mapper.task import whole_sizes
+    from silicast.report.designs.design_layers import layers_card, layers_data
 
     if plot is not None:
-        from silicast.report.plot_file import check_plot
+        from silicast.report.drawing.plot_file import check_plot
 
         check_plot(plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
@@ -67,7 +67,7 @@ def map_layers(
         warn(note)
     found = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
     if plot is not None:
-        from silicast.report.layers_plot import draw_layers
+        from silicast.report.designs.layers_plot import draw_layers
 
         draw_layers(found, plot)
     if json:
@@ -92,9 +92,9 @@ def map_pair(
     explains: bool = False,
 ) -> int:
     """Maps an operation and the one that takes what it leaves, apart and tile by tile."""
-    from silicast.accelerator.fusion_task import fused_task
+    from silicast.accelerator.mapper.fusion_task import fused_task
     from silicast.core.errors import SilicastError
-    from silicast.report.fusion import fused_card, fused_data, fused_traffic
+    from silicast.report.designs.fusion import fused_card, fused_data, fused_traffic
 
     if plot is not None or density:
         flag = "plot" if plot is not None else "density"
@@ -128,7 +128,7 @@ def compare(
         json: print JSON instead of a table.
     """
     from silicast.accelerator.peers.peer import beside
-    from silicast.report.design_peers import beside_card, beside_data
+    from silicast.report.designs.design_peers import beside_card, beside_data
 
     found = beside(engine, chip, op, sizes, objective, effort)
     if json:

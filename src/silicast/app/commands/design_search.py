@@ -34,11 +34,11 @@ def search(
     from silicast.exploration.search import search as run
     from silicast.exploration.space_file import read_space
     from silicast.exploration.state import state_data
-    from silicast.report.design_search import search_card
-    from silicast.scenario.design_models import design_problem
+    from silicast.report.designs.design_search import search_card
+    from silicast.scenario.designs.design_models import design_problem
 
     if plot is not None:
-        from silicast.report.plot_file import check_plot
+        from silicast.report.drawing.plot_file import check_plot
 
         check_plot(plot)
     problem = design_problem(read_space(space))
@@ -47,7 +47,7 @@ def search(
             problem, method, evaluations, seed=seed, file=output, resume=resume, advance=advance
         )
     if plot is not None:
-        from silicast.report.front_plot import draw_front
+        from silicast.report.designs.front_plot import draw_front
 
         draw_front(state, plot)
     if json:

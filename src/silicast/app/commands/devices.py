@@ -8,7 +8,7 @@ from silicast.app.commands._catalog import CatalogKind, catalog_app
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device_file import tabulate
 from silicast.hardware.index import device_names
-from silicast.report.devices import device_card, device_summary, device_table
+from silicast.report.catalog.devices import device_card, device_summary, device_table
 
 devices = catalog_app(
     CatalogKind(

@@ -43,16 +43,16 @@ def diagnose(
         return _files([Path(op), *(Path(name) for name in fields)], device, json=json)
 
     from silicast.app.number_lists import positive_numbers
-    from silicast.report.diagnosis import diagnosis_report, model_line
-    from silicast.scenario.diagnosis import diagnose as diagnosed
-    from silicast.scenario.diagnosis import diagnosis_data, saved_us
-    from silicast.scenario.model_gain import gain_in_model
+    from silicast.report.tasks.diagnosis import diagnosis_report, model_line
+    from silicast.scenario.answers.diagnose.diagnosis import diagnose as diagnosed
+    from silicast.scenario.answers.diagnose.diagnosis import diagnosis_data, saved_us
+    from silicast.scenario.answers.tune.model_gain import gain_in_model
 
     kernel = kernel_scenario(op, list(fields), device)["workload"]["kernel"]
     found = diagnosed(kernel, device, positive_numbers(measured_us, "measured_us"))
     title = f"{op} {' '.join(fields)} on {device}"
     if plot:
-        from silicast.report.tuning_plots import plot_causes
+        from silicast.report.drawing.tuning_plots import plot_causes
 
         plot_causes(found, title, plot)
     gain = None
@@ -86,8 +86,8 @@ def _check_asked(op: str, device: str, measured_us: str) -> None:
 
 def _files(paths: list[Path], device: str, *, json: bool) -> int:
     """Diagnoses of all kernels of measurement files."""
-    from silicast.measurement.diagnosed import diagnose_files
-    from silicast.report.diagnosis import rows_data, rows_report
+    from silicast.measurement.trials.diagnosed import diagnose_files
+    from silicast.report.tasks.diagnosis import rows_data, rows_report
 
     rows, said = diagnose_files(paths, device)
     if json:

@@ -51,8 +51,8 @@ def diff(
     changes = key_values(set_ or [], "--set", "--set device=h200 --set parallel.tp=2")
     second, asked_b = _answer(b or a, changes, calibration)
 
-    from silicast.report.difference import difference
-    from silicast.report.difference_text import (
+    from silicast.report.reasons.difference import difference
+    from silicast.report.reasons.difference_text import (
         difference_markdown,
         difference_report,
         difference_tables,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from silicast.app.commands._catalog import CatalogKind, catalog_app
-from silicast.composition.engine import engine_index, find_engine
-from silicast.report.engines import engine_card, engine_summary, engine_table
+from silicast.composition.engines.engine import engine_index, find_engine
+from silicast.report.catalog.engines import engine_card, engine_summary, engine_table
 
 engines = catalog_app(
     CatalogKind(

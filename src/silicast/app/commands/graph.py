@@ -12,7 +12,7 @@ from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.packages import is_packaged
-from silicast.workload.models import model_from
+from silicast.workload.models.lookup import model_from
 
 FILES = (".json", ".onnx", ".pt2", ".et")
 
@@ -107,7 +107,7 @@ def _set_sizes(workload: dict[str, Any], words: list[str]) -> tuple[str, tuple[i
     """Puts sizes of one value each in place; the size that has several, with its values."""
     if not words:
         return None
-    from silicast.scenario.size_curve import sizes_of
+    from silicast.scenario.answers.graph.size_curve import sizes_of
 
     found = sizes_of(words)
     one = {name: values[0] for name, values in found.items() if len(values) == 1}
@@ -122,10 +122,10 @@ def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
     if folder is None:
         return
     from silicast.app.console import warn
-    from silicast.distributed.trace_export import chakra_of
-    from silicast.scenario.answerers.graph import pass_of
+    from silicast.distributed.traces.trace_export import chakra_of
+    from silicast.scenario.answers.graph.answerer import pass_of
     from silicast.scenario.decode import decode
-    from silicast.scenario.program_file import is_execution_trace
+    from silicast.scenario.resolving.program_file import is_execution_trace
     from silicast.workload.chakra.files import write_chakra
 
     asked = decode(scenario)

@@ -42,7 +42,7 @@ def import_(
             workload.arrival.concurrency=8; may be given several times.
     """
     from silicast.measurement.importers.files import import_files, save
-    from silicast.report.imported import imported_lines, is_understood
+    from silicast.report.measurements.imported import imported_lines, is_understood
 
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
     if not format_ and _is_training(files, output):

@@ -12,7 +12,7 @@ from silicast.app.console import live_line, show, warn
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.measurement.measure import SweepRequest
+    from silicast.measurement.sweeps.measure import SweepRequest
 
 Names = Annotated[str | None, Parameter(show_default=False)]
 
@@ -50,7 +50,7 @@ def measure(
             else.
     """
     from silicast.measurement.design.candidates import KernelSelection
-    from silicast.measurement.measure import SweepRequest, draft_device
+    from silicast.measurement.sweeps.measure import SweepRequest, draft_device
 
     if seed < 0:
         raise SilicastError(f"expected 0 or more, found {seed}", field="--seed")
@@ -61,7 +61,7 @@ def measure(
         return status.ANSWERED
     kernels = None
     if scenario is not None:
-        from silicast.measurement.scenario_kernels import kernels_of_scenario
+        from silicast.measurement.sweeps.scenario_kernels import kernels_of_scenario
 
         kernels = tuple(kernels_of_scenario(scenario))
     selection = KernelSelection(_names(families), _names(dtypes), kernels)
@@ -83,16 +83,16 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _plan(request: SweepRequest) -> int:
-    from silicast.measurement.measure import plan_sweep
-    from silicast.report.measuring import plan_parts
+    from silicast.measurement.sweeps.measure import plan_sweep
+    from silicast.report.measurements.measuring import plan_parts
 
     show(*plan_parts(plan_sweep(request)))
     return status.ANSWERED
 
 
 def _measure(request: SweepRequest, output: Path) -> int:
-    from silicast.measurement.measure import measure
-    from silicast.report.measuring import result_parts
+    from silicast.measurement.sweeps.measure import measure
+    from silicast.report.measurements.measuring import result_parts
 
     with live_line() as line:
         result = measure(request, output, say=warn, watch=lambda progress: line(str(progress)))

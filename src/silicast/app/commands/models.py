@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from silicast.app.commands._catalog import CatalogKind, catalog_app
-from silicast.report.models import model_card, model_data, model_summary, model_table
-from silicast.workload.models import find_model, model_index, model_names
+from silicast.report.catalog.models import model_card, model_data, model_summary, model_table
+from silicast.workload.models.lookup import find_model, model_index, model_names
 
 models = catalog_app(
     CatalogKind(

@@ -17,7 +17,7 @@ from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.scenario.served import Served
+    from silicast.scenario.answers.serving.served import Served
 
 
 def serve(
@@ -95,7 +95,7 @@ def _interrupted(scenario: Tree, served: Served, wanted: OutputFlags, *, json: b
     write_outputs(served, wanted)
     if not json:
         from silicast.report.answers import title
-        from silicast.report.serving import partial_report
+        from silicast.report.tasks.serving import partial_report
 
         show(partial_report(title(scenario), served.metrics_of(served.records)))
     if count == len(served.requests):

@@ -22,8 +22,8 @@ from silicast.core.errors import SilicastError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from silicast.workload.graph import Graph
-    from silicast.workload.op_graph import GraphFile, NodeEntry
+    from silicast.workload.graphs.graph import Graph
+    from silicast.workload.graphs.op_graph import GraphFile, NodeEntry
 
 RETURNS = "a factory returns (module, args) or (module, args, kwargs)"
 
@@ -62,7 +62,7 @@ def trace(
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise SilicastError(f"{name} = {value!r} is not a whole number", field="--shape")
-    from silicast.workload.op_graph import file_of, write_graph_file
+    from silicast.workload.graphs.op_graph import file_of, write_graph_file
 
     asked = _Asked(
         program, sizes, tuple(dict.fromkeys(dynamic or ())), training, dtype, autocast, weights
@@ -104,9 +104,9 @@ class _Asked:
 
     def graph(self) -> tuple[Graph, str]:
         """At fixed sizes, and what was assumed."""
-        from silicast.workload.backward import Training, training_graph
         from silicast.workload.front_ends import graph_of, read_program
         from silicast.workload.front_ends.packages import is_packaged, packaged_graph
+        from silicast.workload.training.backward import Training, training_graph
 
         if is_packaged(self.program):
             return packaged_graph(self.program, self.sizes, **self._formats)

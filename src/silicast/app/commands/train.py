@@ -51,7 +51,7 @@ def train(
         strict: refuse what lies outside measured ground instead of widening the interval.
         json: print the answer as JSON instead of a table.
     """
-    from silicast.report.training import check_run, run_lines, training_report
+    from silicast.report.tasks.training import check_run, run_lines, training_report
 
     paid = price_of(price, price_where, asked.device)
     check_run(tokens, paid)

@@ -12,7 +12,7 @@ from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Json
 
 if TYPE_CHECKING:
-    from silicast.scenario.tuning import TuningPlan
+    from silicast.scenario.answers.tune.tuning import TuningPlan
 
 tune = App(
     name="tune", help="Write the files of tuned configurations that engines read.",
@@ -51,8 +51,8 @@ def moe(
         json: print JSON instead of tables.
     """
     from silicast.app.number_lists import name_or_shares, whole_numbers
-    from silicast.measurement.tuned_plan import measured_plan
-    from silicast.scenario.tuning import tune_experts
+    from silicast.measurement.trials.tuned_plan import measured_plan
+    from silicast.scenario.answers.tune.tuning import tune_experts
 
     plan = tune_experts(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"), ep=ep,
@@ -62,7 +62,7 @@ def moe(
     if measure:
         plan = measured_plan(plan, trials, output or Path())
     if plot:
-        from silicast.report.tuning_plots import plot_gains
+        from silicast.report.drawing.tuning_plots import plot_gains
 
         plot_gains(plan, plot)
     return _answered(plan, output, as_json=json)
@@ -87,7 +87,7 @@ def gemm(
         json: print JSON instead of tables.
     """
     from silicast.app.number_lists import whole_numbers
-    from silicast.scenario.tuning import tune_products
+    from silicast.scenario.answers.tune.tuning import tune_products
 
     plan = tune_products(
         model, device, engine, dtype=dtype, tp=whole_numbers(tp, "tp"),
@@ -111,8 +111,8 @@ def sparsity(
     """
     from dataclasses import asdict
 
-    from silicast.report.tuning import sparse_report
-    from silicast.scenario.sparse_layers import sparse_layers
+    from silicast.report.tasks.tuning import sparse_report
+    from silicast.scenario.answers.tune.sparse_layers import sparse_layers
 
     rows = sparse_layers(model, device, tokens, dtype)
     if json:
@@ -124,8 +124,8 @@ def sparsity(
 
 def _answered(plan: TuningPlan, output: Path | None, *, as_json: bool) -> int:
     """Writes a plan's files where a folder is given, and shows the plan."""
-    from silicast.report.tuning import plan_report
-    from silicast.scenario.tuning import plan_data
+    from silicast.report.tasks.tuning import plan_report
+    from silicast.scenario.answers.tune.tuning import plan_data
 
     written = plan.write(output) if output else []
     if as_json:

@@ -69,7 +69,7 @@ def validate(
 
 
 def _show_measured(found: MeasuredScore, *, json: bool) -> int:
-    from silicast.report.measured import measured_json, measured_table
+    from silicast.report.measurements.measured import measured_json, measured_table
 
     for line in found.said:
         warn(line)

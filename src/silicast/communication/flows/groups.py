@@ -11,12 +11,12 @@ from typing import Final, final
 
 import numpy as np
 
-from silicast.communication.algorithm import Collective
+from silicast.communication.algorithms.algorithm import Collective
+from silicast.communication.algorithms.ring import PASSES
 from silicast.communication.flows.collectives import rounds_of
 from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.of_topology import fabric_of
 from silicast.communication.flows.simulation import simulate
-from silicast.communication.ring import PASSES
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from silicast.distributed.pipeline import Durations, pipeline_times
+from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.order import FORWARD, WEIGHT
 from silicast.distributed.schedules.schedule import PipelineSchedule
 

@@ -29,8 +29,8 @@ from silicast.measurement.benches.ranges import (
     launches,
     tensor_bytes,
 )
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 BACKENDS = {
     "sdpa_flash": ("FLASH_ATTENTION", "fa2"), "sdpa_efficient": ("EFFICIENT_ATTENTION", "cutlass"),
@@ -314,7 +314,7 @@ class Rope(_Heads):
     def function(self, kernel: Columns) -> Callable[..., object]:
         """Of queries, keys, cosines and sines."""
         if kernel["library"] == "triton":
-            from silicast.measurement import triton_kernels
+            from silicast.measurement.sweeps import triton_kernels
 
             found: Callable[..., object] = triton_kernels.rope
             return found

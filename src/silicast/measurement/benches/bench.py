@@ -26,10 +26,10 @@ from silicast.measurement.benches.ranges import (
     most_operations,
     reduced,
 )
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.op_identity import identity
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.graphs.op_identity import identity
 
 OPEN = frozenset(("op", "launch", "cache"))
 """Columns that describe how a kernel is timed, not which kernel it is."""
@@ -189,8 +189,8 @@ class Bench(ABC):
         if key in _tried:
             return _tried[key]
 
-        from silicast.measurement.failures import reason_of
-        from silicast.measurement.runtime import runtime_of
+        from silicast.measurement.sweeps.failures import reason_of
+        from silicast.measurement.sweeps.runtime import runtime_of
 
         reason, message = "", ""
         try:

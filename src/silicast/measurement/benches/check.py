@@ -18,11 +18,11 @@ import numpy as np
 
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.operands import tensors_of
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.op import Op
-from silicast.workload.op_identity import identity
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.op_identity import identity
 
 DRAWS = 40
 RUN = 6
@@ -92,7 +92,7 @@ def _check_call(bench: Bench, kernel: Columns, machine: MeasuredMachine) -> None
     """The call runs twice with finite results, in separate memory, within the counted bytes."""
     import torch
 
-    from silicast.measurement.runtime import runtime_of
+    from silicast.measurement.sweeps.runtime import runtime_of
 
     runtime = runtime_of(machine)
     with runtime.ready(), bench.context(kernel, machine):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.operands import normal, tf32_for
 from silicast.measurement.benches.ranges import Size, dtype_of, tensor_bytes
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 WINDOWS = ((3, 1), (1, 1), (3, 2), (7, 2), (1, 2), (5, 1), (16, 16), (14, 14), (4, 4))
 """Filter and stride."""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.operands import normal, tf32_for
 from silicast.measurement.benches.ranges import Size, dtype_of, dtypes, launches, tensor_bytes
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 RESULTS = {"fp8": "bf16", "int8": "int32", "tf32": "fp32"}
 """Format of the operands -> format of the result, where it differs."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, final
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.operands import normal, torch_dtype
 from silicast.measurement.benches.ranges import Size, dtype_of, dtypes, launches, tensor_bytes
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 PADDING = 128
 """Most rows by which an expert's share is padded."""
@@ -95,7 +95,7 @@ class Moe(Bench):
         if kernel["library"] == "torch":
             return x, w13, w2, chosen, shares
 
-        from silicast.measurement import triton_kernels
+        from silicast.measurement.sweeps import triton_kernels
 
         return x, w13, w2, triton_kernels.routing(chosen, shares, experts)
 
@@ -104,7 +104,7 @@ class Moe(Bench):
         if kernel["library"] == "torch":
             return looped
 
-        from silicast.measurement import triton_kernels
+        from silicast.measurement.sweeps import triton_kernels
 
         found: Callable[..., object] = triton_kernels.experts
         return found
@@ -112,7 +112,7 @@ class Moe(Bench):
 
 def looped(x: Any, w13: Any, w2: Any, chosen: Any, shares: Any) -> Any:
     """One expert after the other, as plain model code: finds its tokens, gathers, multiplies,
-    weights and adds. Shapes as in :func:`silicast.measurement.triton_kernels.experts`.
+    weights and adds. Shapes as in :func:`silicast.measurement.sweeps.triton_kernels.experts`.
     """
     import torch
     from torch.nn.functional import silu

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 DTYPES = {
     "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 CPU_BYTES, CUDA_BYTES = 1 << 27, 1 << 32
 """A call that moves this many bytes shows the memory's bandwidth as well as a larger one."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, final
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.operands import normal
 from silicast.measurement.benches.ranges import Size, dtype_of, tensor_bytes
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
 
 
 class _RowWise(Bench):

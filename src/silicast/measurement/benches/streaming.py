@@ -8,9 +8,9 @@ from typing import Any, ClassVar, final
 from silicast.measurement.benches.bench import Bench, register
 from silicast.measurement.benches.operands import normal, uniform_integers
 from silicast.measurement.benches.ranges import Size, dtype_of, tensor_bytes
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_tables.streams import KINDS
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.tables.streams import KINDS
 
 CALLS = {
     "copy": "clone", "relu": "relu", "gelu": "gelu", "silu": "silu", "sigmoid": "sigmoid",
@@ -94,7 +94,7 @@ class SiluMul(Bench):
     def function(self, kernel: Columns) -> Callable[..., object]:
         """Of both halves."""
         if kernel["library"] == "triton":
-            from silicast.measurement import triton_kernels
+            from silicast.measurement.sweeps import triton_kernels
 
             found: Callable[..., object] = triton_kernels.silu_mul
             return found

@@ -20,11 +20,11 @@ from silicast.core.numerics import F64
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size
-from silicast.measurement.budget import WEIGHTS
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.records import Columns
-from silicast.measurement.timing import as_timed, usual_protocol
-from silicast.scenario.strict import near
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import Columns
+from silicast.measurement.sweeps.budget import WEIGHTS
+from silicast.measurement.sweeps.timing import as_timed, usual_protocol
+from silicast.scenario.reading.strict import near
 
 CANDIDATES, MOST_CANDIDATES = 400, 4000
 """Least and most candidates of each op."""

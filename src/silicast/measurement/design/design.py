@@ -19,9 +19,9 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import implementation_for
 from silicast.measurement.design.point_design import Choice, PointDesign
 from silicast.measurement.design.points import Cost, KernelPoints
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.op import Op, Variant
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.graphs.op import Op, Variant
 
 FIRST_ROWS = 8
 """Rows of each group before its uncertainty counts: fewer give only an offset (``SOME_ROWS`` of

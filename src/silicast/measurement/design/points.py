@@ -16,13 +16,13 @@ import numpy as np
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
-from silicast.kernels.physics import load_physics
+from silicast.kernels.physics.constants import load_physics
 from silicast.learning.features import Kernels, all_names
 from silicast.learning.gaussian_process import ONCE, squared_distances
 from silicast.learning.hyperparameters import Prior
 from silicast.learning.interpolation import PHYSICS, coordinates, fit, placed, trend_names, trend_of
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
-from silicast.workload.op import Op, OpBatch
+from silicast.workload.graphs.op import Op, OpBatch
 
 KNOWN = 1500
 """Most recent measured rows that a posterior is conditioned on."""

@@ -15,7 +15,7 @@ from silicast.measurement.importers.importer import (
     from_catalog,
     session_of,
 )
-from silicast.measurement.records import Columns, Protocol, RunRow, UnreadRow
+from silicast.measurement.records.records import Columns, Protocol, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import find_any_model
 from silicast.scenario.set_fields import with_fields

@@ -15,8 +15,8 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import writing
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading, importer_of
-from silicast.measurement.records import read_measurements
-from silicast.measurement.store import MeasurementFile, missing_rows
+from silicast.measurement.records.records import read_measurements
+from silicast.measurement.records.store import MeasurementFile, missing_rows
 
 _DIGITS = 10
 

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.measurement.records import HostRow, Spread
+from silicast.measurement.records.records import HostRow, Spread
 
 FEWEST = 8
 """Calls from which on a median is worth a row."""

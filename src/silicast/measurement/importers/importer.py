@@ -18,9 +18,9 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import normalise
 from silicast.formats.source import CUT_OFF, Source
 from silicast.hardware.catalog import find_device
-from silicast.measurement.records import Protocol, Record, Session, UnreadRow
+from silicast.measurement.records.records import Protocol, Record, Session, UnreadRow
+from silicast.scenario.reading.strict import near
 from silicast.scenario.schema import RawScenario
-from silicast.scenario.strict import near
 
 T = TypeVar("T")
 TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)

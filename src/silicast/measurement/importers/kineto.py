@@ -19,7 +19,7 @@ from silicast.measurement.importers.kernel_names import parse_name, rejection_re
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
 from silicast.measurement.importers.recorded_calls import RecordedCall
-from silicast.measurement.records import Columns, Protocol
+from silicast.measurement.records.records import Columns, Protocol
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_A_CPU = "operators of a CPU, whose times hold their dispatch"

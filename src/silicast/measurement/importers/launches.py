@@ -12,7 +12,7 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading
-from silicast.measurement.records import (
+from silicast.measurement.records.records import (
     CollectiveRow,
     Columns,
     KernelRow,
@@ -21,7 +21,7 @@ from silicast.measurement.records import (
     Spread,
     UnreadRow,
 )
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 LONGEST_US = 3.6e9
 """An hour: no kernel runs longer."""

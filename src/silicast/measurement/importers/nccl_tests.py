@@ -15,7 +15,7 @@ from typing import final
 from silicast.core.errors import unknown_name
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
-from silicast.measurement.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
+from silicast.measurement.records.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type(\s+redop)?(\s+root)?\s+time\s+algbw\s+busbw")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\S+\s+\[\S+\]\s+(.+)$")

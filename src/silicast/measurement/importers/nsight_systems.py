@@ -19,7 +19,7 @@ from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import call_in, with_format
 from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpans, Span
-from silicast.measurement.records import Protocol
+from silicast.measurement.records.records import Protocol
 
 KERNELS, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"

@@ -12,7 +12,7 @@ import msgspec
 
 from silicast.measurement.importers.kernel_names import parse_name
 from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
-from silicast.measurement.records import Columns
+from silicast.measurement.records.records import Columns
 
 _RANGE = re.compile(
     r"(?P<name>aten::\w+)\b[^\[]*?(?:op_id = \d+, )?sizes = (?P<sizes>\[[\[\], \d]*\])"

@@ -13,7 +13,7 @@ from silicast.measurement.importers.recorded_calls import (
     RecordedCall,
     kernel_of,
 )
-from silicast.measurement.records import Columns
+from silicast.measurement.records.records import Columns
 
 NOWHERE = -1
 

@@ -27,8 +27,8 @@ from silicast.measurement.importers.importer import (
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.importers.nvtx import kernel_in
-from silicast.measurement.records import Protocol
-from silicast.scenario.kernel_ops import CACHES
+from silicast.measurement.records.records import Protocol
+from silicast.scenario.kernels.kernel_ops import CACHES
 
 SEARCHED = 200
 """Lines in which a header is looked for."""

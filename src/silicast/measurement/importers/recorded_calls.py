@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_table_of import kernel_table_of
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.kernel_table_of import kernel_table_of
 from silicast.workload.operators import Call, Value, kernels_of
 from silicast.workload.operators.attention import CAUSAL, NARROWEST_HEAD
 from silicast.workload.operators.table import full_names

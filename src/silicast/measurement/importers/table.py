@@ -11,8 +11,8 @@ import msgspec
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.records import Protocol
-from silicast.measurement.tables import TableRow, read_table
+from silicast.measurement.records.records import Protocol
+from silicast.measurement.records.tables import TableRow, read_table
 
 TIMES_US = {"latency_us": 1.0, "latency_ms": 1e3, "latency_s": 1e6, "seconds": 1e6}
 """Columns of the measured time -> microseconds."""

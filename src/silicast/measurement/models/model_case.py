@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, final, get_args
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.measured_machine import MeasuredMachine
-from silicast.measurement.runtime import capturing, on_side_stream
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.sweeps.runtime import capturing, on_side_stream
 
 Sizes = Mapping[str, int]
 Mode = Literal["eager", "graph", "compiled"]

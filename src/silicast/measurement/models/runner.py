@@ -11,9 +11,8 @@ from statistics import median
 from typing import Any, final
 
 from silicast.core.errors import unknown_name
-from silicast.measurement.conditions import watch_of
-from silicast.measurement.failures import given_up, reason_of
-from silicast.measurement.measured_machine import MeasuredMachine
+from silicast.measurement.machine.conditions import watch_of
+from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.models.model_case import (
     ENGINES,
     LARGE,
@@ -25,12 +24,20 @@ from silicast.measurement.models.model_case import (
     model_cases,
 )
 from silicast.measurement.models.python_overhead import python_overhead
-from silicast.measurement.records import Columns, FailedRow, HostRow, RunRow, Spread, utc_now
-from silicast.measurement.runtime import runtime_of
-from silicast.measurement.store import MeasurementFile
-from silicast.measurement.timing import flags_of, spread_of
+from silicast.measurement.records.records import (
+    Columns,
+    FailedRow,
+    HostRow,
+    RunRow,
+    Spread,
+    utc_now,
+)
+from silicast.measurement.records.store import MeasurementFile
+from silicast.measurement.sweeps.failures import given_up, reason_of
+from silicast.measurement.sweeps.runtime import runtime_of
+from silicast.measurement.sweeps.timing import flags_of, spread_of
 from silicast.workload.front_ends import graph_of
-from silicast.workload.op_graph import write_op_graph
+from silicast.workload.graphs.op_graph import write_op_graph
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 """Seconds of repeats of a case in a mode."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -45,7 +45,7 @@ class DynamicBatching(Scheduler):
             )
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, plan, self.ask_ns = self.group, self.empty(), -1
         if group.running or not group.waiting:
             return plan

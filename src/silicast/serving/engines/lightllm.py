@@ -14,7 +14,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -31,7 +31,7 @@ class LightLlm(Scheduler):
         self._left = 0
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group = self.group
         plan, self._preempted = self.empty(), False
         self._left -= self.decoded()
@@ -46,7 +46,9 @@ class LightLlm(Scheduler):
         return plan
 
     def steady(self, plan: StepPlan) -> int:
-        """See :class:`~silicast.serving.scheduler.Scheduler`: up to the next look at the queue."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`: up to the next look at
+        the queue.
+        """
         steps = super().steady(plan)
         return min(steps, self._left - 1) if self.group.waiting else steps
 

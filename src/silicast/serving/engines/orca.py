@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Scheduler, StepPlan, register
+from silicast.serving.simulation.scheduler import Scheduler, StepPlan, register
 
 
 @register
@@ -20,7 +20,7 @@ class Orca(Scheduler):
     name: ClassVar[str] = "orca"
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan = self.empty()
         self.decode(plan)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -28,7 +28,7 @@ class Sarathi(Scheduler):
         self._kept = int(self.number("watermark") * group.limits.blocks)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         self.decode(plan)

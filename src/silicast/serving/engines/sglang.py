@@ -31,7 +31,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import (
+    Group,
+    Lockstep,
+    Scheduler,
+    StepPlan,
+    Switch,
+    register,
+)
 
 _DECAY_STEPS = 600
 _RETRACT_STEPS = 20
@@ -75,12 +82,12 @@ class Sglang(Scheduler):
         self._fresh: list[tuple[int, int]] = []
 
     def together(self, groups: int) -> Lockstep | None:  # noqa: ARG002
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         every = int(self.number("scheduler_recv_interval"))
         return Polls(every) if every > 1 else None
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, plan = self.group, self.empty()
         self._arrive()
         if not group.holding and (group.filling or (group.waiting and not self._full)):
@@ -93,7 +100,7 @@ class Sglang(Scheduler):
         return plan
 
     def steady(self, plan: StepPlan) -> int:  # noqa: ARG002
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group = self.group
         if group.holding:  # prompts do not start anyway; who was retracted left room for others
             retracted = any(group.sequences.preemptions[each] for each in group.waiting)
@@ -221,5 +228,5 @@ class Polls(Lockstep):
     """New requests are looked for now and then; those that wait already wait for that too."""
 
     def releases(self, groups: Sequence[Group]) -> bool:
-        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Lockstep`."""
         return not any(group.running for group in groups) or any(g.filling for g in groups)

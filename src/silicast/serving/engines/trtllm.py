@@ -24,7 +24,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-from silicast.serving.scheduler import Group, Lockstep, Scheduler, StepPlan, Switch, register
+from silicast.serving.simulation.scheduler import (
+    Group,
+    Lockstep,
+    Scheduler,
+    StepPlan,
+    Switch,
+    register,
+)
 
 
 @register
@@ -44,14 +51,14 @@ class TrtLlm(Scheduler):
         self._chunks = bool(self.number("enable_chunked_prefill"))
 
     def together(self, groups: int) -> Lockstep | None:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         held = int(self.number("timeout_iters")) - 1
         if groups == 1 or not self.number("enable_balance") or held < 1:
             return None
         return Balance(held)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         self.decode(plan)
@@ -107,7 +114,7 @@ class Balance(Lockstep):
     """Contexts of all groups start together."""
 
     def releases(self, groups: Sequence[Group]) -> bool:
-        """See :class:`~silicast.serving.scheduler.Lockstep`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Lockstep`."""
         return all(map(_has_context, groups)) or not all(map(_generates, groups))
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.host_cache import GIB
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.kv.host_cache import GIB
+from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -41,7 +41,7 @@ class VllmV0(Scheduler):
             )
 
     def give_way(self, plan: StepPlan, request: int) -> None:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         blocks = self.group.swap_out(request)
         if blocks:
             plan.copy_ns += self.group.host.time_ns(blocks, singly=True)
@@ -49,7 +49,7 @@ class VllmV0(Scheduler):
             self.group.preempt(request)
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.serving.host_cache import GIB
-from silicast.serving.scheduler import Group, Scheduler, StepPlan, Switch, register
+from silicast.serving.kv.host_cache import GIB
+from silicast.serving.simulation.scheduler import Group, Scheduler, StepPlan, Switch, register
 
 
 @register
@@ -44,7 +44,7 @@ class VllmV1(Scheduler):
             group.keep_on_host(group.host.blocks(size * GIB))
 
     def schedule(self) -> StepPlan:
-        """See :class:`~silicast.serving.scheduler.Scheduler`."""
+        """See :class:`~silicast.serving.simulation.scheduler.Scheduler`."""
         group, own = self.group, self.group.sequences
         plan, self._preempted = self.empty(), False
         budget = group.limits.step_tokens

@@ -16,8 +16,8 @@ import msgspec
 
 from silicast.core.catalog import catalog_files
 from silicast.core.errors import SilicastError
-from silicast.workload.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
-from silicast.workload.precision import Precision
+from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
+from silicast.workload.models.precision import Precision
 
 Structure = Literal["experts", "latent", "sparse", "mamba", "linear", "vision", "encoder", "sizes"]
 PARTS: dict[str, type] = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.formats.fields import Fields
 from silicast.workload.families.family import DenseLayers, Mixers, Value, Windows
-from silicast.workload.model import LayerSizes
+from silicast.workload.models.model import LayerSizes
 
 if TYPE_CHECKING:
     from silicast.workload.families.reader import Reader

@@ -10,8 +10,8 @@ from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 from silicast.workload.families import layers
 from silicast.workload.families.family import PARTS, TYPES, Family, Rule, Value
-from silicast.workload.model import LayerSizes, ModelConfig, check_size, divided
-from silicast.workload.precision import Precision
+from silicast.workload.models.model import LayerSizes, ModelConfig, check_size, divided
+from silicast.workload.models.precision import Precision
 
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",

@@ -11,12 +11,12 @@ from torch.export import Dim
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.workload.expressions import symbols_of
 from silicast.workload.front_ends import exported, torch_export
 from silicast.workload.front_ends.open_graph import OpenProgram, axes_named, open_graph, started
-from silicast.workload.graph import Graph
-from silicast.workload.op_graph import GraphFile
-from silicast.workload.open_sizes import Sizes
+from silicast.workload.graphs.expressions import symbols_of
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import GraphFile
+from silicast.workload.graphs.open_sizes import Sizes
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """A module and the arguments of one call."""

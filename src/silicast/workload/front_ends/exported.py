@@ -20,7 +20,7 @@ from silicast.workload.front_ends.failures import operator_failure
 from silicast.workload.front_ends.recorder import Recorder, key_of
 from silicast.workload.front_ends.torch_calls import AUTOCAST, INSTEAD, LOOPS
 from silicast.workload.front_ends.torch_export import CPU
-from silicast.workload.graph import Graph
+from silicast.workload.graphs.graph import Graph
 
 ASSERTIONS = "aten._assert_tensor_metadata"
 """Checks that an export leaves behind: they launch nothing, and autocast changes formats."""

@@ -15,7 +15,7 @@ import onnx
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.onnx_shapes import label, with_shapes
-from silicast.workload.graph import Block, Graph, Node
+from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.operators import Call, Value, kernels_of
 
 OLDEST_OPSET = 9

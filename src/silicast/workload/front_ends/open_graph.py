@@ -1,6 +1,7 @@
 """A program whose sizes are open as one op-graph file, by running it at several sizes.
 
-The program runs on tensors without data at a few sizes, and :mod:`silicast.workload.open_sizes`
+The program runs on tensors without data at a few sizes, and
+:mod:`silicast.workload.graphs.open_sizes`
 finds what every number of its graph follows. Then the range of each size is looked for: what the
 program states is taken as a question and answered by running it there, because exported programs
 state more than the code needs (of PyTorch's own choice between layouts, for instance) and less.
@@ -18,9 +19,9 @@ import msgspec
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.dimensions import USUAL
 from silicast.workload.front_ends.programs import read_program, stated_ranges
-from silicast.workload.graph import Graph
-from silicast.workload.op_graph import GraphFile, OpenSize, file_of
-from silicast.workload.open_sizes import FEWEST, Sample, Sizes, at_sizes, merged
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import GraphFile, OpenSize, file_of
+from silicast.workload.graphs.open_sizes import FEWEST, Sample, Sizes, at_sizes, merged
 
 SAMPLES = FEWEST + 1
 LEAST_TRACED = 4

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar, final
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.workload.front_ends.failures import import_failure, line_of
 from silicast.workload.front_ends.programs import graph_of, require_torch
-from silicast.workload.graph import Graph
-from silicast.workload.op_graph import GraphFile
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.op_graph import GraphFile
 
 Made = TypeVar("Made")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.failures import import_failure
-from silicast.workload.graph import Graph
+from silicast.workload.graphs.graph import Graph
 
 Ranges = Mapping[str, tuple[int, int | None]]
 """Smallest and largest value of dynamic dimensions by name; None = any."""

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from silicast.workload.graph import Block, Direction, Loops, Node
+from silicast.workload.graphs.graph import Block, Direction, Loops, Node
 from silicast.workload.operators import Call, Kernel, Value, kernels_of
 from silicast.workload.operators.loops import loops_of
 

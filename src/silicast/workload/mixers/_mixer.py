@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from silicast.core.registry import Registry
-from silicast.workload.graph import Node
-from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Op
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Op
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.weight_tensor import Weight
 
 if TYPE_CHECKING:
-    from silicast.workload.attention_pairs import Step
+    from silicast.workload.graphs.attention_pairs import Step
 
 OUTPUT = "o"
 """Name of the node that ends a mixer: its output, not yet summed over the ranks."""

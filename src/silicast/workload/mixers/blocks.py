@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, final
 
-from silicast.workload.attention_pairs import Step
-from silicast.workload.graph import Node
+from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
 from silicast.workload.mixers._mixer import Mixer, mixer_named, register
 from silicast.workload.mixers.indexer import scored, sparse_of
-from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.nodes import Nodes
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.weight_tensor import Weight
 
 INDEX_KEY_BYTES = 2
 """Index keys are cached in 16 bits."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
-from silicast.workload.attention_pairs import Step
-from silicast.workload.graph import Node
+from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Dim, Op, Variant
+from silicast.workload.graphs.symbols import TOKENS
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.mixers.indexer import PHASES, index_nodes, sparse_of
-from silicast.workload.model import LayerKind, ModelConfig, Sparse
-from silicast.workload.model_parts import require
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Dim, Op, Variant
-from silicast.workload.symbols import TOKENS
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.models.model import LayerKind, ModelConfig, Sparse
+from silicast.workload.models.model_parts import require
+from silicast.workload.models.weight_tensor import Weight
 
 NEVER = 1 << 22
 """A ratio that no sequence reaches: its cache is the window alone."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, final
 
-from silicast.workload.graph import Node
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Dim, Variant
+from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
-from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Dim, Variant
-from silicast.workload.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.weight_tensor import Weight
 
 if TYPE_CHECKING:
-    from silicast.workload.attention_pairs import Step
+    from silicast.workload.graphs.attention_pairs import Step
 
 QK_VARIANCE_BYTES = 8
 """Per token, summed over the ranks where a norm spans all heads: fp32 of queries and of keys."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_pairs import sequence_lengths, visible
-from silicast.workload.graph import Node
-from silicast.workload.model import ModelConfig, Sparse
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Dim, Op, Variant
-from silicast.workload.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.graphs.attention_pairs import sequence_lengths, visible
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Dim, Op, Variant
+from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV, PREFILL_Q
+from silicast.workload.models.model import ModelConfig, Sparse
+from silicast.workload.models.weight_tensor import Weight
 
 DECODE = (("decode", True),)
 PHASES: tuple[tuple[str, tuple[tuple[str, bool], ...], dict[str, Dim]], ...] = (

@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_pairs import Step
-from silicast.workload.graph import Node
+from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Ended, Nodes
+from silicast.workload.graphs.op import Dim, Op
+from silicast.workload.graphs.symbols import (
+    DECODE_KV,
+    DECODE_TOKENS,
+    PREFILL_KV,
+    PREFILL_KV_TOKENS,
+    PREFILL_Q,
+)
 from silicast.workload.mixers._mixer import OUTPUT, Mixer, register
 from silicast.workload.mixers.indexer import (
     PHASES,
@@ -19,18 +28,9 @@ from silicast.workload.mixers.indexer import (
     logits_flops,
     sparse_of,
 )
-from silicast.workload.model import MLA, LayerKind, ModelConfig
-from silicast.workload.model_parts import require
-from silicast.workload.nodes import Ended, Nodes
-from silicast.workload.op import Dim, Op
-from silicast.workload.symbols import (
-    DECODE_KV,
-    DECODE_TOKENS,
-    PREFILL_KV,
-    PREFILL_KV_TOKENS,
-    PREFILL_Q,
-)
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.models.model import MLA, LayerKind, ModelConfig
+from silicast.workload.models.model_parts import require
+from silicast.workload.models.weight_tensor import Weight
 
 
 def latent_of(model: ModelConfig) -> MLA:

@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.workload.attention_pairs import Step
-from silicast.workload.graph import Node
-from silicast.workload.mixers._mixer import OUTPUT, Mixer, register, shared
-from silicast.workload.model import LayerKind, ModelConfig
-from silicast.workload.model_parts import STATE_BYTES, Recurrent
-from silicast.workload.nodes import Nodes
-from silicast.workload.op import Dim, Op, Variant
-from silicast.workload.symbols import (
+from silicast.workload.graphs.attention_pairs import Step
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Dim, Op, Variant
+from silicast.workload.graphs.symbols import (
     DECODE_TOKENS,
     PREFILL_LONGEST,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
 )
-from silicast.workload.weight_tensor import Weight
+from silicast.workload.mixers._mixer import OUTPUT, Mixer, register, shared
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.model_parts import STATE_BYTES, Recurrent
+from silicast.workload.models.weight_tensor import Weight
 
 _PHASES: tuple[tuple[str, tuple[tuple[str, bool], ...], dict[str, Dim]], ...] = (
     ("", (), {

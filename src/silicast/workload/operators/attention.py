@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.products import format_of, product
 from silicast.workload.operators.table import lowers

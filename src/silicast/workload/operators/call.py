@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.workload.op import Op
-from silicast.workload.tensor import Value
+from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.tensor import Value
 
 __all__ = ["Call", "Kernel", "Value"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.workload.image_layout import with_channels_last
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.image_layout import with_channels_last
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.products import FLOATS, format_of, product
 from silicast.workload.operators.table import lowers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.attention import attention
 from silicast.workload.operators.call import Call, Value
 from silicast.workload.operators.products import product

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.workload.graph import Loops
+from silicast.workload.graphs.graph import Loops
 from silicast.workload.operators.call import Call, Kernel
 
 _NAMES: Mapping[Loops, str] = {

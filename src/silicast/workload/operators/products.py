@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.call import Call, Value
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import STREAMED, movement

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from silicast.workload.op import IN_CALL, Op
+from silicast.workload.graphs.op import IN_CALL, Op
 from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.products import format_of, product
 from silicast.workload.operators.table import lowers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from silicast.workload.op import Op
+from silicast.workload.graphs.op import Op
 from silicast.workload.operators.call import Call, Kernel, Value
 from silicast.workload.operators.table import lowers
 from silicast.workload.operators.traffic import moved, movement, pointwise

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from silicast.workload.op import Op
+from silicast.workload.graphs.op import Op
 from silicast.workload.operators.call import Call, Kernel
 from silicast.workload.operators.traffic import movement, pointwise
 

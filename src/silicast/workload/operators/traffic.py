@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from silicast.workload.op import Op, Variant
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.call import Call, Value
 
 STREAMED = ("bf16", "fp16", "fp32")
@@ -15,7 +15,9 @@ OPERATIONS = {
     "copy": 0, "cast": 0, "relu": 1, "add": 1, "mul": 1, "div": 1, "sqrt": 1, "exp": 1,
     "sigmoid": 4, "silu": 5, "tanh": 1, "gelu": 8, "pow": 1,
 }  # fmt: skip
-"""Operations an element of each kind, as :data:`silicast.kernels.elementwise.KINDS` counts them."""
+"""Operations an element of each kind, as :data:`silicast.kernels.movement.elementwise.KINDS`
+counts them.
+"""
 
 
 def movement(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.architecture import FanOut, Memory
-from silicast.accelerator.architecture_file import read_design
-from silicast.accelerator.architecture_text import text_of
+from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
+from silicast.accelerator.design.architecture import FanOut, Memory
+from silicast.accelerator.design.architecture_file import read_design
+from silicast.accelerator.design.architecture_text import text_of
 from silicast.accelerator.foreign.reader import read_hardware, read_workload
-from silicast.accelerator.layer_table import mapped_layers, workload_of
-from silicast.accelerator.task import task_of
+from silicast.accelerator.mapper.task import task_of
 from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.task import described, given_mapping, mapped, task_of
+from silicast.accelerator.mapper.task import described, given_mapping, mapped, task_of
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 

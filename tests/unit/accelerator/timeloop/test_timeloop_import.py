@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from silicast.accelerator.architecture_file import read_design
+from silicast.accelerator.design.architecture_file import read_design
 from silicast.accelerator.foreign.timeloop import usual_names
-from silicast.accelerator.task import described
+from silicast.accelerator.mapper.task import described
 from silicast.app.cli import main
 
 Capture = pytest.CaptureFixture[str]

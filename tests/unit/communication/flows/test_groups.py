@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from silicast.communication.algorithm import Collective
+from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.flows.groups import Groups, sharing_of
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError

@@ -8,7 +8,7 @@ import pytest
 
 from silicast.measurement.benches.ranges import Ranges, Size
 from silicast.measurement.design.candidates import candidates_from
-from silicast.scenario.kernel_case import kernel_case
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 PRODUCTS = Ranges(
     "gemm",

@@ -18,8 +18,8 @@ from silicast.measurement.design.candidates import candidates_from
 from silicast.measurement.design.design import HOPELESS, REPEAT_EVERY, Design, usual_cost
 from silicast.measurement.design.point_design import PointDesign
 from silicast.measurement.design.points import Points, Posterior, Process
-from silicast.measurement.records import Columns
-from silicast.scenario.kernel_case import kernel_case
+from silicast.measurement.records.records import Columns
+from silicast.scenario.kernels.kernel_case import kernel_case
 
 DEVICE = find_device("H100")
 PRODUCTS = Ranges(

@@ -14,7 +14,7 @@ from silicast.formats.source import Source
 from silicast.measurement.importers import kernel_names
 from silicast.measurement.importers.field_map import FieldMap, Result
 from silicast.measurement.importers.importer import Options, from_catalog, importer_of, importers
-from silicast.measurement.records import RunRow
+from silicast.measurement.records.records import RunRow
 from tests.unit.measurement.importers import samples as s
 
 MAP = """

@@ -9,7 +9,7 @@ import pytest
 
 from silicast.app.cli import main
 from silicast.measurement.importers.files import import_files, save
-from silicast.measurement.records import read_measurements
+from silicast.measurement.records.records import read_measurements
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload
 from tests.unit.measurement.importers import samples as s

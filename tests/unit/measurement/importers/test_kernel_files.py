@@ -14,8 +14,8 @@ import pytest
 
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading, importer_of
-from silicast.measurement.records import CollectiveRow, HostRow, KernelRow, UnreadRow
-from silicast.scenario.kernel_case import kernel_case
+from silicast.measurement.records.records import CollectiveRow, HostRow, KernelRow, UnreadRow
+from silicast.scenario.kernels.kernel_case import kernel_case
 from tests.unit.measurement.importers import samples as s
 
 

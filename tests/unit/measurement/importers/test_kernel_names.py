@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
-from silicast.workload.libraries import library_names
+from silicast.workload.libraries.catalog import library_names
 
 # name, family, dtype, library
 NAMES = [

@@ -11,8 +11,8 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch: pip install sil
 
 from silicast.formats.source import Source  # noqa: E402
 from silicast.measurement.importers.importer import Options, Reading, importer_of  # noqa: E402
-from silicast.measurement.records import KernelRow  # noqa: E402
-from silicast.scenario.kernel_case import kernel_case  # noqa: E402
+from silicast.measurement.records.records import KernelRow  # noqa: E402
+from silicast.scenario.kernels.kernel_case import kernel_case  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RUNS = 3

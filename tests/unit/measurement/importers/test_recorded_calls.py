@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
-from silicast.scenario.kernel_case import kernel_case
-from silicast.workload.op import Op
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.workload.graphs.op import Op
 from silicast.workload.operators import Call, Value, kernels_of
 
 SIZES = st.integers(1, 300)

@@ -12,7 +12,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Options, Reading, importer_of
-from silicast.measurement.records import CollectiveRow, RunRow, UnreadRow
+from silicast.measurement.records.records import CollectiveRow, RunRow, UnreadRow
 from silicast.scenario.decode import decode
 from tests.unit.measurement.importers import samples as s
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="measuring models needs torch (extra
 from silicast.kernels.implementation import implementation_for  # noqa: E402
 from silicast.measurement.models.model_case import LARGE, SMALL, ModelCase, Place, model_cases  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
-from silicast.workload.graph import Graph  # noqa: E402
+from silicast.workload.graphs.graph import Graph  # noqa: E402
 
 CPU, META = Place("cpu", "fp32"), Place("meta", "fp32")
 TINY = {

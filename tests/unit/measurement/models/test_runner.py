@@ -12,16 +12,22 @@ import pytest
 torch = pytest.importorskip("torch", reason="measuring models needs torch (extra `torch`)")
 
 from silicast.core.errors import SilicastError  # noqa: E402
-from silicast.measurement.conditions import watch_of  # noqa: E402
-from silicast.measurement.measured_machine import MeasuredMachine  # noqa: E402
+from silicast.measurement.machine.conditions import watch_of  # noqa: E402
+from silicast.measurement.machine.measured_machine import MeasuredMachine  # noqa: E402
 from silicast.measurement.models import runner  # noqa: E402
 from silicast.measurement.models.model_case import ModelCase, Place, Program, Sizes  # noqa: E402
 from silicast.measurement.models.python_overhead import python_overhead  # noqa: E402
 from silicast.measurement.models.runner import FEWEST, WARM_UP, repeated  # noqa: E402
-from silicast.measurement.records import Columns, FailedRow, RunRow, Session, read_measurements  # noqa: E402
-from silicast.measurement.runtime import runtime_of  # noqa: E402
-from silicast.measurement.session import MeasuringSession, Outcome, Tools  # noqa: E402
-from silicast.measurement.store import MeasurementFile  # noqa: E402
+from silicast.measurement.records.records import (  # noqa: E402
+    Columns,
+    FailedRow,
+    RunRow,
+    Session,
+    read_measurements,
+)
+from silicast.measurement.records.store import MeasurementFile  # noqa: E402
+from silicast.measurement.sweeps.runtime import runtime_of  # noqa: E402
+from silicast.measurement.sweeps.session import MeasuringSession, Outcome, Tools  # noqa: E402
 from silicast.scenario.decode import decode  # noqa: E402
 from silicast.scenario.run import run  # noqa: E402
 

@@ -11,7 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.measurement.training_configs import is_training_config, read_training_config
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import model_of
-from silicast.workload.model import ModelConfig
+from silicast.workload.models.model import ModelConfig
 from tests.unit.measurement.training_configs import samples as s
 
 

@@ -15,7 +15,7 @@ from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
 from silicast.learning.dispatch import time_of  # noqa: E402
 from silicast.workload.front_ends import read_program  # noqa: E402
-from silicast.workload.graph import Graph, Node  # noqa: E402
+from silicast.workload.graphs.graph import Graph, Node  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

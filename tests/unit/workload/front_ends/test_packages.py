@@ -23,8 +23,8 @@ from silicast.workload.front_ends.packages import (
     packaged_model,
     without_data,
 )
-from silicast.workload.graph import parameter_bytes_of
-from silicast.workload.op_graph import graph_of_file
+from silicast.workload.graphs.graph import parameter_bytes_of
+from silicast.workload.graphs.op_graph import graph_of_file
 
 
 class Toys(ModelPackage):

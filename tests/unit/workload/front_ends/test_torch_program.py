@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 
 from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
-from silicast.kernels.conv2d_shapes import Shape  # noqa: E402
+from silicast.kernels.convolution.conv2d_shapes import Shape  # noqa: E402
 from silicast.learning.dispatch import time_of  # noqa: E402
-from silicast.workload.compiled import fused_graph  # noqa: E402
+from silicast.workload.frameworks.compiled import fused_graph  # noqa: E402
 from silicast.workload.front_ends import graph_of  # noqa: E402
-from silicast.workload.graph import Graph, Node  # noqa: E402
-from silicast.workload.op import IN_CALL  # noqa: E402
-from silicast.workload.op_graph import read_op_graph, write_op_graph  # noqa: E402
+from silicast.workload.graphs.graph import Graph, Node  # noqa: E402
+from silicast.workload.graphs.op import IN_CALL  # noqa: E402
+from silicast.workload.graphs.op_graph import read_op_graph, write_op_graph  # noqa: E402
 from tests.unit.workload.front_ends import torch_models as models  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

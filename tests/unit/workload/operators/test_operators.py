@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.conv2d_shapes import Shape
+from silicast.kernels.convolution.conv2d_shapes import Shape
 from silicast.learning.dispatch import time_of
-from silicast.workload.op import Op
+from silicast.workload.graphs.op import Op
 from silicast.workload.operators import Call, Value, kernels_of, lowers
 from silicast.workload.operators.attention import attention
 from silicast.workload.operators.convolutions import Window, convolution

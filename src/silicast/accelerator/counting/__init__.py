@@ -1,0 +1,1 @@
+"""What mappings move, take and cost, counted exactly."""

@@ -1,0 +1,186 @@
+"""Every layer of a workload mapped onto a design: one row a distinct layer, and the totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import final
+
+from silicast.accelerator.counting.graph_layers import layers_of
+from silicast.accelerator.counting.layers import Feed, Layer, apart, shape_of
+from silicast.accelerator.counting.neighbours import pair_of
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.design.architecture_file import find_design
+from silicast.accelerator.foreign.reader import Workload, read_hardware, read_workload
+from silicast.accelerator.mapper.fusion_search import Fused, best_fusion, objective_value
+from silicast.accelerator.mapper.mapper import EFFORT, Mapped
+from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
+from silicast.core.errors import SilicastError
+from silicast.workload.graphs.op_graph import read_op_graph
+
+PROGRAMS = (".json", ".onnx", ".pt2")
+
+
+@final
+@dataclass(frozen=True)
+class FusedLayers:
+    """Two layers that run tile by tile.
+
+    Attributes:
+        feed: which.
+        apart: their mappings one by one, as the design prefers them.
+        fused: how they run.
+    """
+
+    feed: Feed
+    apart: tuple[Mapped, Mapped]
+    fused: Fused
+
+    @property
+    def saved_pj(self) -> float:
+        """Energy that they take less than one by one; negative where they take more."""
+        assert self.fused.cost is not None
+        return sum(float(m.cost.energy_pj[0]) for m in self.apart) - self.fused.cost.energy_pj
+
+    @property
+    def saved_cycles(self) -> float:
+        """Cycles that they take less than one by one; negative where they take more."""
+        assert self.fused.cost is not None
+        return sum(float(m.cost.cycles[0]) for m in self.apart) - self.fused.cost.cycles
+
+    @property
+    def gain(self) -> float:
+        """Of the objective."""
+        energy, cycles = (
+            sum(float(getattr(m.cost, name)[0]) for m in self.apart)
+            for name in ("energy_pj", "cycles")
+        )
+        before = objective_value(self.fused.objective, energy, cycles)
+        return before - self.fused.fused_value
+
+
+@final
+@dataclass(frozen=True)
+class MappedLayers:
+    """Layers with the mappings that were found.
+
+    Attributes:
+        architecture: that they run on.
+        layers: distinct ones, with how often each runs.
+        answers: of each.
+        left: kind -> how many layers were not mapped.
+        fused: neighbours that run tile by tile.
+    """
+
+    architecture: Architecture
+    layers: tuple[Layer, ...]
+    answers: tuple[Mapped, ...]
+    left: dict[str, int]
+    fused: tuple[FusedLayers, ...] = ()
+
+    @cached_property
+    def energy_pj(self) -> float:
+        """Of all layers, as often as they run."""
+        costs = zip(self.layers, self.answers, strict=True)
+        plain = sum(layer.count * float(found.cost.energy_pj[0]) for layer, found in costs)
+        return plain - sum(each.feed.count * each.saved_pj for each in self.fused)
+
+    @cached_property
+    def cycles(self) -> float:
+        """Of all layers, one after the other; fused ones tile by tile."""
+        costs = zip(self.layers, self.answers, strict=True)
+        plain = sum(layer.count * float(found.cost.cycles[0]) for layer, found in costs)
+        return plain - sum(each.feed.count * each.saved_cycles for each in self.fused)
+
+    @cached_property
+    def points(self) -> float:
+        """Multiplications of all layers."""
+        return sum(layer.count * float(layer.einsum.points) for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        """Of all layers, one after the other."""
+        return self.cycles / self.architecture.clock_hz
+
+
+def is_workload(name: str) -> bool:
+    """Whether a word of the command line names a file of layers rather than an operation."""
+    return Path(name).suffix.casefold() in {*PROGRAMS, ".csv", ".yaml", ".yml", ".m"}
+
+
+def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
+    """The layers of a file: an op graph, an ONNX model, or one of another tool.
+
+    Args:
+        sizes: of its open dimensions.
+
+    Raises:
+        SilicastError: it cannot be read, or holds no product.
+    """
+    if path.suffix.casefold() not in PROGRAMS:
+        return read_workload(path)
+    if path.suffix.casefold() == ".json":
+        found = layers_of(read_op_graph(path, sizes))
+    else:
+        from silicast.workload.front_ends.programs import read_program
+
+        found = layers_of(read_program(path, sizes))
+    if not found.layers:
+        raise SilicastError("holds no product and no convolution", file=str(path))
+    return found
+
+
+def mapped_layers(
+    design: str, workload: Workload, objective: str = "", effort: int = EFFORT, *,
+    fuse: bool = False, at: Change = as_stated,
+) -> MappedLayers:  # fmt: skip
+    """Maps every distinct layer.
+
+    Args:
+        at: what is done to the design before.
+        fuse: neighbours run tile by tile where that is better, each layer with one other at most.
+
+    Raises:
+        SilicastError: an unknown design or objective, or a layer that no mapping fits, by name.
+    """
+    path = Path(design)
+    if path.is_dir() or path.suffix in {".yaml", ".yml", ".cfg", ".m"}:
+        found = read_hardware(path)
+        tasks = [
+            Task(layer.einsum, found.architecture, found.constraints) for layer in workload.layers
+        ]
+    else:
+        chosen = find_design(design)
+        tasks = [task_on(chosen, layer.einsum) for layer in workload.layers]
+    tasks = [at(task) for task in tasks]
+    architecture = tasks[0].architecture
+    answers = []
+    for layer, task in zip(workload.layers, tasks, strict=True):
+        try:
+            answers.append(mapped(task, objective, effort))
+        except SilicastError as error:
+            raise error.at(layer.name) from None
+    pairs = _fused(workload, tasks, answers, effort) if fuse else ()
+    return MappedLayers(architecture, workload.layers, tuple(answers), workload.left, pairs)
+
+
+def _fused(
+    workload: Workload, tasks: list[Task], answers: list[Mapped], effort: int
+) -> tuple[FusedLayers, ...]:
+    places = {shape_of(layer.einsum): n for n, layer in enumerate(workload.layers)}
+    known: dict[object, Fused] = {}
+    found = []
+    for feed in workload.feeds:
+        first, second = (places[shape_of(einsum)] for einsum in feed.einsums)
+        task = tasks[first]
+        if (first, second) not in known:
+            known[first, second] = best_fusion(
+                pair_of(task.einsum, tasks[second].einsum), task.architecture, task.constraints,
+                objective=answers[first].objective, effort=effort,
+            )  # fmt: skip
+        fused = known[first, second]
+        if fused.cost is not None:
+            found.append(FusedLayers(feed, (answers[first], answers[second]), fused))
+    chosen = apart([each.feed for each in found], [each.gain * each.feed.count for each in found])
+    return tuple(found[number] for number in chosen)

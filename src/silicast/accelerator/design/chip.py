@@ -1,0 +1,250 @@
+"""A design as kernel models see it: mapped hardware in one number format, and stored mappings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import final
+
+import msgspec
+
+from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
+from silicast.accelerator.design.architecture import ACTIONS, Architecture, Memory
+from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, StoredTable
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.zeros.zero_costs import Densities, least_share
+from silicast.core.errors import unsupported
+from silicast.core.hashing import content_hash
+from silicast.hardware.device import Device, Structure
+from silicast.kernels.physics.constants import load_physics
+
+GROUP = "loop_nest"
+"""Constants of the execution model."""
+WINDOW_DIMS = frozenset("CRSPQ")
+"""Dimensions that only convolutions have."""
+PRODUCT_DIMS = frozenset("K")
+"""Dimensions that only products have."""
+
+
+@final
+@dataclass(frozen=True)
+class Left:
+    """Least shares of words and of products that are no zeros."""
+
+    weights: float
+    inputs: float
+    outputs: float
+    products: float
+
+    @staticmethod
+    def of(densities: Densities) -> Left:
+        """Those of some densities.
+
+        >>> Left.of((("Weights", "2:4"), ("Inputs", 0.5)))
+        Left(weights=0.5, inputs=0.5, outputs=1.0, products=0.25)
+        """
+        own = {name: least_share(value, name) for name, value in densities}
+        weights, inputs = own.get(WEIGHTS, 1.0), own.get(INPUTS, 1.0)
+        return Left(weights, inputs, own.get(OUTPUTS, 1.0), weights * inputs)
+
+
+OF_LAYERS = (
+    "[density] of the file is that of layers with weights; operands of attention are dense, and "
+    "weights take the room of dense ones"
+)
+NOTHING_IS_ZERO = "the design leaves zeros out and its file states no [density]: nothing is zero"
+DENSE = Left(1.0, 1.0, 1.0, 1.0)
+"""Nothing is zero."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Chip(Structure):
+    """What an architecture file says.
+
+    Attributes:
+        design: the chip and its rules, with a port of main memory.
+    """
+
+    design: Design
+
+    @staticmethod
+    def of(design: Design) -> Chip:
+        """The chip of a design; it is known by all that its file says."""
+        return Chip(content_hash(msgspec.to_builtins(design.content)), design)
+
+    @property
+    def text(self) -> str:
+        """Its levels, outermost first."""
+        levels = [node.name for node in self.design.architecture.nodes]
+        return " > ".join([*levels, self.design.architecture.compute.name])
+
+    @property
+    def states_energy(self) -> bool:
+        """Whether no action that can happen lacks an energy."""
+        return not self.missing_energy
+
+    @property
+    def energy_log_sd(self) -> float:
+        """Of technology, of what no action counts, and of what nobody has built."""
+        c = load_physics(GROUP).default
+        names = ("technology_log_sd", "uncounted_log_sd", "unbuilt_log_sd")
+        return math.hypot(*(c[name] for name in names))
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What the file leaves open, and what its densities are taken for."""
+        said = []
+        arch = self.design.architecture
+        if self.missing_energy:
+            said.append(f"{self.missing_energy} has no energy in the file: energy is not answered")
+        if self.content.vector is None:
+            said.append("the file has no [vector]: the multipliers do what is no product")
+        if arch.knows_zeros:
+            said.append(OF_LAYERS if self.content.density else NOTHING_IS_ZERO)
+            if unknown := _unknown_of_zeros(arch):
+                said.append(f"{', '.join(unknown)} have no energy in the file and count none")
+        elif self.content.density:
+            said.append("[density] of the file changes nothing: the design leaves no zeros out")
+        return tuple(said)
+
+    @property
+    def content(self) -> ArchitectureFile:
+        """The file."""
+        return self.design.content
+
+    @property
+    def stored(self) -> tuple[StoredTable, ...]:
+        """Mappings that were compiled."""
+        return self.content.mapping
+
+    @cached_property
+    def densities(self) -> Densities:
+        """Of tensors of layers with weights, as the file states them; () = it leaves no zeros out,
+        or states none.
+        """
+        if not self.design.architecture.knows_zeros:
+            return ()
+        return tuple(sorted(self.content.density.items()))
+
+    @cached_property
+    def left(self) -> Left:
+        """What of a layer with weights is there at least once zeros are left out."""
+        return Left.of(self.densities)
+
+    @property
+    def rules(self) -> Constraints:
+        """What mappings keep to."""
+        return self.design.constraints
+
+    @cached_property
+    def ruled_dims(self) -> frozenset[str]:
+        """Dimensions that a rule names."""
+        named: set[str] = set()
+        for rule in self.rules.rules.values():
+            named |= {*rule.fixed, *rule.most, *rule.innermost}
+        return frozenset(named)
+
+    @property
+    def slides(self) -> bool:
+        """Whether convolutions are mapped as they are; else as products of unrolled windows."""
+        return not self.ruled_dims & PRODUCT_DIMS or bool(self.ruled_dims & WINDOW_DIMS)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether products are mapped as they are; else as convolutions with filters of one."""
+        return not self.ruled_dims & WINDOW_DIMS or bool(self.ruled_dims & PRODUCT_DIMS)
+
+    @cached_property
+    def missing_energy(self) -> str:
+        """The first action that can happen and has no energy, as level.action; "" = none."""
+        arch = self.design.architecture
+        for level, memory in enumerate(arch.memories):
+            happens = {"read_pj": True, "fill_pj": level > 0, "update_pj": memory.may_keep(OUTPUTS)}
+            for action, can in happens.items():
+                if can and getattr(memory, action) is None:
+                    return f"{memory.name}.{action.removesuffix('_pj')}"
+        return f"{arch.compute.name}.energy_pj" if arch.compute.energy_pj is None else ""
+
+    def in_format(self, compute: str, bits: float) -> Architecture:
+        """The chip as products in a format see it; its words are elements of so many bits."""
+        return _in_format(self, compute, bits)
+
+
+def chip_of(device: Device) -> Chip:
+    """The structure of a designed device.
+
+    Raises:
+        SilicastError: it states loop nests without an architecture.
+    """
+    if not isinstance(device.structure, Chip):
+        raise unsupported(
+            f"{device.name} runs loop nests, but is no design", "device.execution_model",
+            "describe its memories and compute in an architecture file (`silicast design map`)",
+        )  # fmt: skip
+    return device.structure
+
+
+def _unknown_of_zeros(arch: Architecture) -> list[str]:
+    """Actions that only zeros bring, whose energy nobody gave."""
+    found = []
+    for memory in arch.memories:
+        store = memory.metadata
+        if store is not None and memory.formats:
+            found += [
+                f"{memory.name}.metadata.{name}_pj" for name in ACTIONS
+                if getattr(store, f"{name}_pj") is None
+            ]  # fmt: skip
+        if memory.recodes:
+            found += [
+                f"{memory.name}.{name}" for name in ("expand_pj", "compress_pj")
+                if getattr(memory, name) is None
+            ]  # fmt: skip
+    return found
+
+
+@lru_cache(maxsize=256)
+def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
+    arch = chip.design.architecture
+    own = chip.content.compute.formats.get(compute)
+    unit = arch.compute
+    if own is not None:
+        unit = replace(
+            unit, per_cycle=unit.per_cycle if own.per_cycle is None else own.per_cycle,
+            energy_pj=unit.energy_pj if own.energy_pj is None else own.energy_pj,
+        )  # fmt: skip
+    known = not chip.missing_energy
+    unit = replace(unit, energy_pj=unit.energy_pj if known else 0.0)
+    nodes = tuple(
+        _in_elements(node, bits, known=known) if isinstance(node, Memory) else node
+        for node in arch.nodes
+    )
+    return replace(arch, nodes=nodes, compute=unit)
+
+
+def _in_elements(memory: Memory, bits: float, *, known: bool) -> Memory:
+    """A memory whose words are elements of ``bits``; an access moves what it did, or a part.
+
+    Actions that cannot happen, or whose energies are not all known, count nothing.
+    """
+    ratio = memory.word_bits / bits
+    whole = memory.block_words * ratio
+    accesses = max(1.0, 1.0 / whole)
+    capacity = None if memory.capacity_words is None else memory.capacity_words * ratio
+    read, fill, update = (
+        (energy or 0.0) * accesses if known else 0.0
+        for energy in (memory.read_pj, memory.fill_pj, memory.update_pj)
+    )
+    expand, compress = (
+        None if energy is None else energy / ratio
+        for energy in (memory.expand_pj, memory.compress_pj)
+    )
+    ports = tuple(
+        replace(port, words_per_cycle=port.words_per_cycle * ratio) for port in memory.ports
+    )
+    return replace(
+        memory, capacity_words=capacity, word_bits=round(bits), block_words=max(1, int(whole)),
+        ports=ports, read_pj=read, fill_pj=fill, update_pj=update,
+        gated_pj=memory.gated_pj * accesses, expand_pj=expand, compress_pj=compress,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""What an architecture file says beside its levels: names of tensors, densities, rules, formats,
+and what a system has. With :func:`.check_architecture` it is all that can be known to be wrong
+before anything is mapped; every command reads a file through both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
+from silicast.accelerator.counting.problems import GROUPED, PRODUCTS
+from silicast.accelerator.counting.problems import Problem as Work
+from silicast.accelerator.design.architecture import FanOut
+from silicast.accelerator.design.check import Problem, check_tensors, require_tensor
+from silicast.accelerator.zeros.density import check_density
+from silicast.core.dtypes import BITS
+from silicast.core.errors import SilicastError
+from silicast.kernels.movement.elementwise import KINDS
+
+if TYPE_CHECKING:
+    from silicast.accelerator.design.architecture_file import Design, RuleTable
+
+TENSORS = WEIGHTS, INPUTS, OUTPUTS
+DIMS = tuple(dict.fromkeys((*Work(PRODUCTS).dims, *Work(GROUPED).dims)))
+"""Of products and convolutions, batched and grouped."""
+
+
+def check_content(design: Design) -> Iterator[Problem]:
+    """Everything that is wrong with a file whose levels are in order."""
+    content = design.content
+    yield from _told(partial(check_tensors, design.architecture, TENSORS))
+    for tensor, value in content.density.items():
+        yield from _told(partial(require_tensor, tensor, TENSORS, "density"))
+        yield from _told(partial(check_density, value, f"density.{tensor}"))
+    for number, rule in enumerate(content.constraint):
+        yield from _rule(design, rule, f"constraint[{number}]")
+    for dim, numbers in content.policy.round_up.items():
+        if min(numbers, default=1) < 1:
+            yield Problem(f"policy.round_up.{dim}", "numbers of at least 1", f"{min(numbers)}")
+    memories = [memory.name for memory in design.architecture.memories]
+    if content.policy.first and content.policy.first not in memories:
+        yield Problem("policy.first", f"one of {', '.join(memories)}", content.policy.first)
+    if not 0 <= content.least_utilisation <= 1:
+        yield Problem("least_utilisation", "a share from 0 to 1", f"{content.least_utilisation:g}")
+    yield from _formats(design)
+    yield from _system(design)
+
+
+def _told(check: Callable[[], None]) -> Iterator[Problem]:
+    """The problem that a check raises, in its own words."""
+    try:
+        check()
+    except SilicastError as error:
+        found = f"{error.file}: {error.message}" if error.file else error.message
+        yield Problem(error.field, "", found, error.hint, told=True)
+
+
+def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[Problem]:
+    nodes = {node.name: node for node in design.architecture.nodes}
+    node = nodes.get(rule.level)
+    if node is None:
+        yield Problem(f"{where}.level", f"one of {', '.join(nodes)}", rule.level)
+        return
+    axes = len(node.mesh) if isinstance(node, FanOut) else 0
+    if rule.axis is not None and not 0 <= rule.axis < axes:
+        found = f"axis {rule.axis} of {axes}" if axes else f"an axis of the memory {rule.level}"
+        yield Problem(f"{where}.axis", "an axis of a fan-out, from 0", found)
+    for field, dims in (("fixed", rule.fixed), ("most", rule.most), ("innermost", rule.innermost)):
+        for dim in dims:
+            if dim not in DIMS:
+                yield Problem(f"{where}.{field}", f"dimensions among {', '.join(DIMS)}", dim)
+    for tensor in rule.indexing:
+        yield from _told(partial(require_tensor, tensor, TENSORS, f"{where}.indexing"))
+
+
+def _formats(design: Design) -> Iterator[Problem]:
+    for name, table in design.content.compute.formats.items():
+        where = f"compute.formats.{name}"
+        if name not in BITS:
+            yield Problem(
+                where, "a number format", f"unknown number format {name!r}",
+                f"one of {', '.join(BITS)}", told=True,
+            )  # fmt: skip
+        yield from _in_range(f"{where}.per_cycle", table.per_cycle)
+        yield from _in_range(f"{where}.energy_pj", table.energy_pj, zero=True)
+
+
+def _system(design: Design) -> Iterator[Problem]:
+    vector, system = design.content.vector, design.content.system
+    for name in ("per_cycle", "special_per_cycle"):
+        yield from _in_range(f"vector.{name}", getattr(vector, name, None))
+    for name in ("energy_pj", "special_energy_pj"):
+        yield from _in_range(f"vector.{name}", getattr(vector, name, None), zero=True)
+    for name, value in (vector.operations if vector else {}).items():
+        where = f"vector.operations.{name}"
+        yield from _in_range(where, value)
+        if name not in KINDS:
+            yield Problem(where, f"a kind among {', '.join(KINDS)}", name)
+    for name in ("memory_gb", "memory_gb_per_s", "power_w", "devices_per_node"):
+        yield from _in_range(f"system.{name}", getattr(system, name))
+    for name in ("launch_us", "idle_w"):
+        yield from _in_range(f"system.{name}", getattr(system, name), zero=True)
+    for name, link in system.links.items():
+        yield from _in_range(f"system.links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s)
+
+
+def _in_range(field: str, value: float | None, *, zero: bool = False) -> Iterator[Problem]:
+    if value is None or 0 < value < math.inf or (zero and value == 0):
+        return
+    yield Problem(field, "0 or more" if zero else "more than 0", f"{value:g}")

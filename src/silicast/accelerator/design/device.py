@@ -1,0 +1,183 @@
+"""A design as a :class:`Device`: every task takes it where it takes a board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from silicast.accelerator.design.architecture import Architecture, Memory, Port
+from silicast.accelerator.design.architecture_file import ArchitectureFile, Design, checked
+from silicast.accelerator.design.chip import Chip
+from silicast.core.dtypes import BITS
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import NO_CAP, Clocks, ComputeLevel, Device, Link, MemoryLevel, Pipe
+
+UNBUILT = "unbuilt"
+"""Generation of every design: constants that were measured are of others."""
+MAIN = "dram"
+ANY_FORMAT = ("bf16", "fp16", "int8", "fp8", "int16")
+"""Formats of units whose file names none: words of 16 bits and less."""
+OPERATIONS = 2.0
+"""A multiplication and an addition."""
+PER_S_AND_GB = 1e9
+
+
+def device_of_design(table: Mapping[str, Any], file: str = "") -> Device:
+    """The device that an architecture file describes.
+
+    Raises:
+        SilicastError: it is no architecture, or states too little for a device: the field is
+            named.
+    """
+    design = with_main_memory(checked(table, file), file)
+    content, arch = design.content, design.architecture
+    hz, idle_w = arch.clock_hz, _idle_w(content, arch)
+    _check_limit(content, idle_w, file)
+    unknowns = [NO_CAP] if content.system.power_w is None else []
+    return Device(
+        name=content.name, vendor="", architecture=UNBUILT, execution_model="loop_nest",
+        compute=ComputeLevel("chip", 1, _pipes(content, arch)),
+        memory=_memories(design, file), clocks=Clocks(hz, hz, hz),
+        power_cap_w=content.system.power_w, idle_power_w=idle_w,
+        links={
+            name: Link(
+                name, link.bandwidth_gb_per_s * PER_S_AND_GB, link.switched, link.multicast,
+                link.domain or 0, link.mesh, tuple(link.mesh_boards), None, link.peer_access,
+            )
+            for name, link in content.system.links.items()
+        },
+        default_gpus_per_node=content.system.devices_per_node,
+        sources={"": content.source or file}, unknowns=tuple(unknowns),
+        structure=Chip.of(design),
+    )  # fmt: skip
+
+
+def with_main_memory(design: Design, file: str) -> Design:
+    """The design with a port at its first level as wide as the system's memory.
+
+    Raises:
+        SilicastError: neither states how fast main memory is.
+    """
+    arch, system = design.architecture, design.content.system
+    first = arch.memories[0]
+    if system.memory_gb_per_s is not None:
+        words = system.memory_gb_per_s * PER_S_AND_GB * 8.0 / first.word_bits / arch.clock_hz
+        first = replace(first, ports=(*first.ports, Port("system", words)))
+        arch = replace(arch, nodes=(first, *arch.nodes[1:]))
+        return msgspec.structs.replace(design, architecture=arch)
+    if not first.hidden_ports:
+        raise SilicastError(
+            f"main memory {first.name} has no port: as a device it needs a bandwidth",
+            field=f"{first.name}.port", file=file,
+            hint="state [[level.port]] words_per_cycle, or [system] memory_gb_per_s",
+        )  # fmt: skip
+    return design
+
+
+def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "read") -> float:
+    """Words that main memory can move in a cycle: of one tensor, or of all ports together."""
+    ports = arch.memories[0].hidden_ports
+    if not tensor:
+        return sum(port.words_per_cycle for port in ports if port.name != "system") or sum(
+            port.words_per_cycle for port in ports
+        )
+    able = [
+        port.words_per_cycle for port in ports
+        if action in port.actions and (not port.tensors or tensor in port.tensors)
+    ]  # fmt: skip
+    return min(able, default=math.inf)
+
+
+def main_bytes_per_s(arch: Architecture) -> float:
+    """What main memory's ports carry together."""
+    first = arch.memories[0]
+    return main_words_per_cycle(arch) * first.word_bits / 8.0 * arch.clock_hz
+
+
+def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:
+    """Operations a cycle of the whole chip. Without vector units the multipliers do their work."""
+    unit = content.compute
+    rates = {
+        name: arch.units * OPERATIONS * (table.per_cycle or unit.per_cycle)
+        for name, table in unit.formats.items()
+    }  # fmt: skip
+    if not rates:
+        widest = max(memory.word_bits for memory in arch.memories)
+        rates = {
+            name: arch.units * OPERATIONS * unit.per_cycle
+            for name in ANY_FORMAT if BITS[name] <= max(widest, 16)
+        }  # fmt: skip
+    vector = content.vector
+    simple = vector.per_cycle if vector else arch.units * unit.per_cycle
+    special = (vector.special_per_cycle if vector else None) or simple / 16.0
+    return {
+        "tensor": Pipe("tensor", rates),
+        "fma": Pipe("fma", {"fp32": simple}),
+        "xu": Pipe("xu", {"fp32": special}),
+    }
+
+
+def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
+    """Main memory by the name that all layers use, the others by their own."""
+    arch, system = design.architecture, design.content.system
+    found: dict[str, MemoryLevel] = {}
+    for level, memory in enumerate(arch.memories):
+        copies = arch.instances[level]
+        words = math.inf if memory.capacity_words is None else memory.capacity_words * copies
+        capacity = words * memory.word_bits / 8.0
+        if level == 0:
+            wide = main_bytes_per_s(arch)
+            if system.memory_gb_per_s is not None:  # ports may say what of it is reached
+                wide = max(wide, system.memory_gb_per_s * PER_S_AND_GB)
+            given = system.memory_gb
+            found[MAIN] = MemoryLevel(
+                MAIN, "device", _main_bytes(capacity, given, memory, file), wide,
+                technology=system.memory_technology,
+            )  # fmt: skip
+        else:
+            name = f"{memory.name}_" if memory.name == MAIN else memory.name
+            rate = _bandwidth(memory) * copies * arch.clock_hz
+            found[name] = MemoryLevel(name, "device", capacity, rate)
+    return found
+
+
+def _main_bytes(capacity: float, given_gb: float | None, memory: Memory, file: str) -> float:
+    if given_gb is not None:
+        return given_gb * PER_S_AND_GB
+    if math.isinf(capacity):
+        raise SilicastError(
+            f"main memory {memory.name} has no capacity: as a device it needs one",
+            field=f"{memory.name}.capacity_words", file=file,
+            hint="state it, or [system] memory_gb",
+        )  # fmt: skip
+    return capacity
+
+
+def _bandwidth(memory: Memory) -> float:
+    """Bytes a cycle of one instance; 0 where no port limits it."""
+    return sum(port.words_per_cycle for port in memory.hidden_ports) * memory.word_bits / 8.0
+
+
+def _check_limit(content: ArchitectureFile, idle_w: float | None, file: str) -> None:
+    limit_w = content.system.power_w
+    if limit_w is None or idle_w is None or limit_w > idle_w:
+        return
+    raise SilicastError(
+        f"expected more than the {idle_w:.4g} W that the chip takes without work, found "
+        f"{limit_w:g} W", field="system.power_w", file=file,
+        hint="raise it, or lower idle_w or the leak_pj_per_cycle of levels and compute",
+    )  # fmt: skip
+
+
+def _idle_w(content: ArchitectureFile, arch: Architecture) -> float | None:
+    """What leaks all the time, watts; None where nothing says it."""
+    if content.system.idle_w is not None:
+        return content.system.idle_w
+    leaks = [memory.leak_pj_per_cycle for memory in arch.memories]
+    if all(leak is None for leak in (*leaks, arch.compute.leak_pj_per_cycle)):
+        return None
+    return arch.idle_pj_per_cycle * 1e-12 * arch.clock_hz

@@ -1,0 +1,1 @@
+"""The search for the best mapping of work onto a design."""

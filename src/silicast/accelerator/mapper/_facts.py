@@ -1,0 +1,318 @@
+"""What a search for mappings asks again and again of an einsum, a design and its rules."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.mapping import Keep
+from silicast.accelerator.design.architecture import Architecture, FanOut
+from silicast.accelerator.mapper._lattice import divisors_of
+from silicast.accelerator.mapper._prices import Prices
+from silicast.accelerator.mapper._states import Flags
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.orders import Order, worthwhile_orders
+from silicast.core.numerics import F64, I64
+from silicast.core.remembered import remembered
+
+
+@final
+class Facts:
+    """Facts of one einsum on one design under rules, for memories that keep ``keep``."""
+
+    def __init__(
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        rules: Constraints,
+        keep: Keep,
+        objective: Objective,
+        prices: Prices | None = None,
+        cycle_pj: float = 0.0,
+    ) -> None:
+        self.einsum = einsum
+        self.arch = architecture
+        self.prices = prices
+        self.cycle_pj = cycle_pj + (self.idle_leak if architecture.idle_leaks else 0.0)
+        """Energy that a cycle costs, whatever is done in it."""
+        self.keep = keep
+        self.objective = objective
+        self.slots = architecture.slots
+        self.rules = [rules.of(architecture, slot) for slot in range(len(self.slots))]
+        self.extents = np.array([float(size) for size in einsum.bounds.values()])[:, None]
+        self.points = float(einsum.points)
+        self.tensors = tuple(_without_ones(tensor, einsum) for tensor in einsum.tensors)
+        self.moves = [
+            np.array([dim in tensor.dims for dim in einsum.dims])[:, None]
+            for tensor in self.tensors
+        ]
+        self.sizes = [float(tensor.size(einsum.bounds)) for tensor in self.tensors]
+        self.level_at = {slot: level for level, slot in enumerate(architecture.memory_slots)}
+        self.kept = [
+            [level for level, kept in enumerate(keep) if tensor.name in kept]
+            for tensor in self.tensors
+        ]
+        self.output = next(t for t, tensor in enumerate(self.tensors) if tensor.is_output)
+        self.windows = [
+            (t, rank) for t, tensor in enumerate(self.tensors) for rank in tensor.windows
+        ]
+        self.index = {dim: i for i, dim in enumerate(einsum.dims)}
+        self.least_units = rules.least_utilisation * architecture.units
+
+    def parent_slot(self, t: int, slot: int) -> int:
+        """Slot of the memory that tensor ``t`` comes from at ``slot``, itself included.
+
+        -1 outside of the memory that it starts in, where nothing of it moves.
+        """
+        return max(
+            (
+                self.arch.memory_slots[level] for level in self.kept[t]
+                if self.arch.memory_slots[level] <= slot
+            ),
+            default=-1,
+        )  # fmt: skip
+
+    def home_slot(self, t: int) -> int:
+        """Slot of the memory that tensor ``t`` starts and ends in."""
+        return self.arch.memory_slots[self.kept[t][0]]
+
+    def child_slot(self, t: int, slot: int) -> int:
+        """Slot of the next memory inside ``slot`` that keeps tensor ``t``, or the end."""
+        inside = [
+            self.arch.memory_slots[level] for level in self.kept[t]
+            if self.arch.memory_slots[level] > slot
+        ]  # fmt: skip
+        return min(inside, default=len(self.slots))
+
+    @remembered
+    def moved_windows(self, t: int) -> frozenset[int]:
+        """Dimensions of a tensor's windows."""
+        return frozenset(self.index[dim] for rank in self.tensors[t].windows for dim, _ in rank)
+
+    @cached_property
+    def sharing(self) -> list[list[bool]]:
+        """Whether what crosses a slot is shared among its instances, [slot][tensor]."""
+        found = []
+        for slot in self.slots:
+            node = self.arch.nodes[slot.node]
+            if isinstance(node, FanOut):
+                found.append(
+                    [node.reduction if t.is_output else node.multicast for t in self.tensors]
+                )
+            else:
+                found.append([False] * len(self.tensors))
+        return found
+
+    @remembered
+    def limit(self, slot: int) -> float:
+        """Most instances that loops over divisors can use of an axis, under its rule."""
+        used = {1}
+        for d, size in enumerate(self.einsum.bounds.values()):
+            factors = {
+                int(factor) for whole in divisors_of(size) for factor in self.choices(
+                    slot, d, int(whole)
+                )
+            }  # fmt: skip
+            used |= {
+                before * factor for before in used for factor in factors
+                if before * factor <= self.slots[slot].limit
+            }  # fmt: skip
+        return float(max(used))
+
+    @remembered
+    def room(self, slot: int, t: int) -> float:
+        """Most by which fan-outs outside ``slot`` can still divide what passes to the parent."""
+        if slot == 0:
+            return 1.0
+        parent = self.parent_slot(t, slot - 1)
+        return math.prod(
+            self.limit(s) for s in range(parent + 1, slot)
+            if self.slots[s].is_spatial and self.sharing[s][t]
+        )  # fmt: skip
+
+    @remembered
+    def outside(self, slot: int) -> float:
+        """Instances that all fan-outs outside ``slot`` can use."""
+        return math.prod(self.limit(s) for s in range(slot) if self.slots[s].is_spatial)
+
+    @remembered
+    def fill_pj(self, t: int, slot: int) -> float:
+        """Energy of a word that comes into the child; none at the compute units."""
+        child = self.child_slot(t, slot)
+        if child == len(self.slots) or child == self.home_slot(t):
+            return 0.0
+        return self.word_pj(child, "fill_pj", t)
+
+    @remembered
+    def pass_pj(self, t: int, slot: int) -> float:
+        """Energy of a word that crosses the parent's edge downwards, or for outputs upwards."""
+        parent = self.parent_slot(t, slot)
+        if parent < 0:
+            return 0.0
+        if self.tensors[t].is_output:
+            return self.word_pj(parent, "update_pj", t) + self.word_pj(parent, "read_pj", t)
+        return self.word_pj(parent, "read_pj", t)
+
+    def word_pj(self, slot: int, action: str, t: int) -> float:
+        """Energy, or price, of a word of a tensor at the memory of a slot, at least."""
+        if self.prices is not None:
+            return self.prices.word(self.level_at[slot], action, self.tensors[t].name)
+        memory = self.arch.memories[self.level_at[slot]]
+        # A cluster's instances share an access at best.
+        energy = getattr(memory, action)
+        return (0.0 if energy is None else float(energy)) / memory.block_words / memory.cluster
+
+    @remembered
+    def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
+        """How much :meth:`fill_pj` and :meth:`pass_pj` may be too low, for clusters."""
+        child, parent = self.child_slot(t, slot), self.parent_slot(t, slot)
+        found = []
+        for place, wide in (
+            (child, self.fill_pj(t, slot)), (parent, self.pass_pj(t, slot)),
+        ):  # fmt: skip
+            level = self.level_at.get(place)
+            cluster = 1 if level is None else self.arch.memories[level].cluster
+            found.append(wide * (cluster - 1))
+        return found[0], found[1]
+
+    def credit_pj(self, slot: int, action: str) -> float:
+        """Energy of a word that first visits save, at most."""
+        return (
+            self.word_pj(slot, action, self.output)
+            * self.arch.memories[self.level_at[slot]].cluster
+        )
+
+    @remembered
+    def orders(self, slot: int) -> tuple[Order, ...]:
+        """Orders of a memory's loops that are tried."""
+        rule = self.rules[slot]
+        dims = tuple(d for d in rule.innermost if d in self.einsum.bounds)
+        # Loops that are fixed to one iteration stand anywhere.
+        turning = tuple(d for d in dims if rule.fixed.get(d, 2) != 1 and self.einsum.bounds[d] > 1)
+        return worthwhile_orders(self.einsum, turning)
+
+    @remembered
+    def choices(self, slot: int, d: int, left: int) -> I64:
+        """Loop bounds of a dimension, of which ``left`` is not split yet."""
+        dim = self.einsum.dims[d]
+        rule = self.rules[slot]
+        fixed, most = rule.fixed.get(dim), rule.most.get(dim, left)
+        if slot == 0:
+            wanted = [left]
+        elif fixed is not None:
+            wanted = [min(fixed, self.einsum.bounds[dim])]
+        else:
+            wanted = divisors_of(left).tolist()
+        if slot == 0 and fixed is not None and min(fixed, self.einsum.bounds[dim]) != left:
+            wanted = []
+        limit = min(most, self.slots[slot].limit)
+        return np.array([f for f in wanted if left % f == 0 and f <= limit], dtype=np.int64)
+
+    def held(self, level: int, t: int) -> float:
+        """Share of a tile's words that take room in a memory, at least."""
+        if self.prices is None:
+            return 1.0
+        return self.prices.held.get((level, self.tensors[t].name), 1.0)
+
+    def volume(self, tensor: Tensor, tile: F64) -> F64:
+        """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
+        found = np.ones(tile.shape[1])
+        for rank in tensor.ranks:
+            span = np.ones(tile.shape[1])
+            for dim, step in rank:
+                span += step * (tile[self.index[dim]] - 1.0)
+            found *= span
+        return found
+
+    def stay(self, t: int, factors: F64, order: Order) -> F64:
+        """Iterations during which tensor ``t`` stays, of loops in this order."""
+        found = np.ones(factors.shape[1])
+        still: Flags = np.ones(factors.shape[1], dtype=bool)
+        for d in order:
+            if self.moves[t][d, 0]:
+                still &= factors[d] == 1
+            else:
+                found = np.where(still, found * factors[d], found)
+        return found
+
+    def spans(self, tile: F64) -> F64:
+        """Length of every window of tiles of extents ``tile``, (windows, n)."""
+        found = np.ones((len(self.windows), tile.shape[1]))
+        for number, (_, rank) in enumerate(self.windows):
+            for dim, step in rank:
+                found[number] += step * (tile[self.index[dim]] - 1.0)
+        return found
+
+    def slide(
+        self, t: int, factors: F64, tile: F64, spans: F64, order: Order, *, last: bool
+    ) -> tuple[F64, F64]:
+        """Share of the words that a sliding window still needs, of loops in this order.
+
+        Args:
+            tile: what one iteration of the loops steps over, fan-outs included.
+            spans: windows of the child's own tile.
+            last: no loop outside can make the run of neighbours longer.
+
+        Returns:
+            at least, where a loop outside may make it longer; and if none does.
+        """
+        found = np.ones(factors.shape[1])
+        ended = found
+        windows = [n for n, (owner, _) in enumerate(self.windows) if owner == t]
+        if not windows:
+            return found, ended
+        outer: Flags = np.ones(factors.shape[1], dtype=bool)
+        for d in order:
+            here = outer & (factors[d] > 1)
+            outer = outer & (factors[d] == 1)
+            overlap = np.ones(factors.shape[1])
+            slides = False
+            for number in windows:
+                for dim, step in self.windows[number][1]:
+                    if self.index[dim] == d:
+                        slides = True
+                        left = np.maximum(0.0, spans[number] - step * tile[d])
+                        overlap *= left / spans[number]
+            if slides and here.any():
+                runs = (factors[d] - 1.0) / factors[d]
+                ended = np.where(here, 1.0 - runs * overlap, ended)
+                if not last:
+                    alone = np.prod(factors, axis=0) == factors[d]
+                    runs = np.where(alone, 1.0, runs)
+                found = np.where(here, 1.0 - runs * overlap, found)
+        return found, ended
+
+    def objective_of(self, energy: F64, cycles: F64) -> F64:
+        """What is made small."""
+        return energy * cycles if self.objective == "edp" else energy
+
+    @cached_property
+    def idle_leak(self) -> float:
+        """Energy that all instances leak in a cycle."""
+        total = (self.arch.compute.leak_pj_per_cycle or 0.0) * self.arch.units
+        for memory, count in zip(self.arch.memories, self.arch.instances, strict=True):
+            total += (memory.leak_pj_per_cycle or 0.0) * count
+        return total
+
+
+def _without_ones(tensor: Tensor, einsum: Einsum) -> Tensor:
+    """A tensor without dimensions of size one, which would make windows of what is none.
+
+    >>> from silicast.accelerator.counting.einsum import conv2d
+    >>> pointwise = conv2d(c=8, m=8, p=4, q=4, r=1, s=1)
+    >>> len(pointwise.tensor("Inputs").windows)
+    2
+    >>> len(_without_ones(pointwise.tensor("Inputs"), pointwise).windows)
+    0
+    """
+    ranks = tuple(
+        tuple(term for term in rank if einsum.bounds[term[0]] > 1) or rank[:1]
+        for rank in tensor.ranks
+    )
+    return replace(tensor, ranks=ranks)

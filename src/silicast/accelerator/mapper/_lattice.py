@@ -1,0 +1,78 @@
+"""All tiles whose extents divide their dimensions, as a grid with an axis for each dimension."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator.counting.einsum import Tensor
+from silicast.core.numerics import F64, I64
+
+
+@final
+class Lattice:
+    """The grid; entry [i, j, ...] of an array over it belongs to the i-th, j-th, ... divisors."""
+
+    def __init__(self, dims: tuple[str, ...], sizes: tuple[int, ...]) -> None:
+        self.dims = dims
+        self.sizes = sizes
+        self.divisors = [divisors_of(size) for size in sizes]
+        self.shape = tuple(len(some) for some in self.divisors)
+        self.cells = math.prod(self.shape)
+        self.strides = np.array(
+            [math.prod(self.shape[d + 1 :]) for d in range(len(sizes))], dtype=np.int64
+        )
+        self.extent = [self.along(d, some.astype(float)) for d, some in enumerate(self.divisors)]
+        """Extent of each dimension, broadcast over the grid."""
+
+    def along(self, d: int, values: F64) -> F64:
+        """Values of one dimension's divisors, shaped to broadcast over the grid."""
+        return values.reshape(tuple(-1 if o == d else 1 for o in range(len(self.shape))))
+
+    @cached_property
+    def left(self) -> list[F64]:
+        """What each dimension has outside a tile, broadcast over the grid."""
+        return [size / some for size, some in zip(self.sizes, self.extent, strict=True)]
+
+    @cached_property
+    def ratio(self) -> list[F64]:
+        """Extent i over extent j of each dimension; 0 where i does not divide j, (n, n)."""
+        found = []
+        for some in self.divisors:
+            inner, outer = some[:, None], some[None, :]
+            found.append(np.where(outer % inner == 0, inner / outer, 0.0))
+        return found
+
+    def places(self, tiles: F64) -> I64:
+        """Index of tiles' extents along each dimension, (dims, n) -> (dims, n)."""
+        found = np.empty(tiles.shape, dtype=np.int64)
+        for d, some in enumerate(self.divisors):
+            found[d] = np.searchsorted(some, tiles[d]) if len(some) > 1 else 0
+        return found
+
+    def volume(self, tensor: Tensor) -> F64:
+        """Words of a tensor's tile, over the grid."""
+        found = np.ones((1,) * len(self.shape))
+        for rank in tensor.ranks:
+            found = found * self.span(rank)
+        return found
+
+    def span(self, rank: tuple[tuple[str, int], ...]) -> F64:
+        """Length of a tile's window, broadcast over the grid."""
+        total = np.ones((1,) * len(self.shape))
+        for dim, step in rank:
+            total = total + step * (self.extent[self.dims.index(dim)] - 1.0)
+        return total
+
+
+def divisors_of(size: int) -> I64:
+    """All divisors, ascending.
+
+    >>> divisors_of(12).tolist()
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [f for f in range(1, math.isqrt(size) + 1) if size % f == 0]
+    return np.array(sorted({*small, *(size // f for f in small)}), dtype=np.int64)

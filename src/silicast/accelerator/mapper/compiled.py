@@ -1,0 +1,146 @@
+"""Mappings of all sizes that a model needs, searched once and stored in the architecture file.
+
+The file is the design's own with ``[[mapping]]`` tables at its end: it works wherever a design
+does. Sizes that it does not hold are re-factored from the nearest that it holds
+(:mod:`~silicast.accelerator.mapper.refit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import final
+
+import msgspec
+import numpy as np
+
+from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.design.architecture_file import StoredTable
+from silicast.accelerator.design.chip import Chip
+from silicast.accelerator.mapper.refit import Asked
+from silicast.accelerator.mapper.stored import key_of, loops_text, searched, time_gap
+from silicast.accelerator.zeros.zero_costs import in_words
+from silicast.core.numerics import F64, I64
+
+FEW = 12
+"""A dimension that takes more values than this among a problem's sizes is stored on the grid."""
+EFFORT = 200_000
+"""Partial mappings that are tried for each size."""
+MARK = "# Mappings that `silicast design compile` found."
+
+Words = tuple[tuple[str, str], ...]
+"""(tensor, density)."""
+
+
+@final
+class Wanted(msgspec.Struct, frozen=True, order=True):
+    """One mapping that is to be searched; dimensions as of its problem."""
+
+    op: str
+    stride: int
+    dilation: int
+    compute: str
+    bits: float
+    sizes: tuple[int, ...]
+    densities: Words = ()
+
+    @property
+    def problem(self) -> Problem:
+        """What it is a mapping of."""
+        return Problem(self.op, self.stride, self.dilation)
+
+
+def wanted(asked: Iterable[Asked]) -> list[Wanted]:
+    """The sizes to search for: those that were asked for, with dimensions of many values (tokens,
+    cached keys) on the grid, sorted.
+    """
+    groups: dict[tuple[Problem, str, float, Words], list[F64]] = {}
+    for each in asked:
+        key = (each.problem, each.compute, each.bits, in_words(each.densities))
+        groups.setdefault(key, []).append(each.sizes)
+    found: set[Wanted] = set()
+    for (problem, compute, bits, densities), parts in groups.items():
+        sizes = np.unique(np.concatenate(parts, axis=1), axis=1)
+        grid = problem.grid(sizes)
+        for dim in range(len(sizes)):
+            if len(np.unique(sizes[dim])) > FEW:
+                sizes[dim] = grid[dim]
+        columns: I64 = np.unique(sizes, axis=1).astype(np.int64)
+        found |= {
+            Wanted(
+                problem.op,
+                problem.stride,
+                problem.dilation,
+                compute,
+                bits,
+                tuple(column),
+                densities,
+            )
+            for column in columns.T.tolist()
+        }
+    return sorted(found)
+
+
+def compiled(
+    chip: Chip, work: Iterable[Wanted], effort: int = EFFORT,
+    said: Callable[[Wanted], None] | None = None,
+) -> list[StoredTable]:  # fmt: skip
+    """Searches every mapping.
+
+    Args:
+        said: told of each before it is searched.
+
+    Raises:
+        SilicastError: one does not fit.
+    """
+    tables = []
+    for each in work:
+        if said is not None:
+            said(each)
+        found = searched(
+            chip, each.problem, each.sizes, each.compute, each.bits, effort, each.densities
+        )
+        nest = found.nest
+        tables.append(
+            StoredTable(
+                op=key_of(each.problem), bits=each.bits, format=each.compute,
+                sizes=dict(zip(each.problem.dims, each.sizes, strict=True)),
+                loops=loops_text(nest),
+                keeps={name: tuple(sorted(kept)) for name, kept in nest.keeps.items()},
+                gap=time_gap(found.cost), density=dict(each.densities),
+            )
+        )  # fmt: skip
+    return tables
+
+
+def with_mappings(text: str, tables: Iterable[StoredTable]) -> str:
+    """The text of an architecture file with these mappings in place of those that it holds.
+
+    >>> print(with_mappings('name = "chip"', []).splitlines()[0])
+    name = "chip"
+    """
+    own = text.partition(MARK)[0].rstrip()
+    return "\n".join([own, "", MARK, *(_text(table) for table in tables), ""])
+
+
+def _text(table: StoredTable) -> str:
+    sizes = ", ".join(f"{name} = {size}" for name, size in table.sizes.items())
+    return "\n".join(
+        [
+            "", "[[mapping]]", f'op = "{table.op}"', f'format = "{table.format}"',
+            f"bits = {table.bits!r}", f"gap = {table.gap!r}", f"sizes = {{ {sizes} }}",
+            f"loops = [{_list(table.loops)}]", f"keeps = {{ {_keeps(table.keeps)} }}",
+            *([f"density = {{ {_density(table.density)} }}"] if table.density else []),
+        ]
+    )  # fmt: skip
+
+
+def _density(words: Mapping[str, str]) -> str:
+    return ", ".join(f'"{name}" = "{value}"' for name, value in words.items())
+
+
+def _keeps(keeps: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(f'"{name}" = [{_list(kept)}]' for name, kept in keeps.items())
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)

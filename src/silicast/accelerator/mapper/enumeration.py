@@ -1,0 +1,402 @@
+"""All mappings of an einsum that could be the best on some design of the same levels.
+
+What a mapping moves does not depend on capacities, port widths and energies. So the mappings of a
+family of designs are counted once; those that another one beats in every count are dropped, and
+each design asks the rest. Loop bounds that divide their dimensions are enumerated, which are those
+that the mapper searches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator.counting.accounting import Flags, Traffic, account
+from silicast.accelerator.counting.cost import Cost, Objective, cost_of, value_of
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch
+from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.mapper import keep_patterns, no_mapping
+from silicast.accelerator.mapper.orders import worthwhile_orders
+from silicast.core.dominance import front
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+
+MOST = 20_000_000
+"""Mappings that are counted for one einsum."""
+
+PIECE = 32_768
+
+
+@final
+@dataclass(frozen=True)
+class Best:
+    """The best mapping of a design.
+
+    Attributes:
+        nest: its loops.
+        cost: what it costs, a batch of one.
+        value: of the objective.
+    """
+
+    nest: LoopNest
+    cost: Cost
+    value: float
+
+
+@final
+@dataclass(frozen=True)
+class Family:
+    """Designs that are alike but for meshes, capacities, port widths, energies and clock.
+
+    Attributes:
+        largest: one of them, with the largest meshes of all.
+        capacities: words that tiles may fill of each memory, ascending; of all designs.
+    """
+
+    largest: Architecture
+    capacities: tuple[tuple[float, ...], ...]
+
+    @staticmethod
+    def of(architecture: Architecture) -> Family:
+        """A family of one."""
+        return Family(architecture, tuple((m.usable_words,) for m in architecture.memories))
+
+    def with_(self, architecture: Architecture) -> Family:
+        """The family with one more; itself where it holds all that is asked of it."""
+        if skeleton(architecture) != skeleton(self.largest):
+            raise ValueError("a design of another family")
+        capacities = tuple(
+            tuple(sorted({*known, memory.usable_words}))
+            for known, memory in zip(self.capacities, architecture.memories, strict=True)
+        )
+        nodes = []
+        for known, node in zip(self.largest.nodes, architecture.nodes, strict=True):
+            if isinstance(known, FanOut) and isinstance(node, FanOut):
+                mesh = tuple(max(sides) for sides in zip(known.mesh, node.mesh, strict=True))
+                known = replace(known, mesh=mesh)  # noqa: PLW2901
+            nodes.append(known)
+        found = Family(replace(self.largest, nodes=tuple(nodes)), capacities)
+        return self if found == self else found
+
+    @property
+    def roomy(self) -> Architecture:
+        """The largest, with the largest capacities."""
+        most = iter(self.capacities)
+        nodes = []
+        for node in self.largest.nodes:
+            if isinstance(node, Memory):
+                words = next(most)[-1]
+                node = replace(  # noqa: PLW2901
+                    node, capacity_words=None if math.isinf(words) else words * node.buffers
+                )
+            nodes.append(node)
+        return replace(self.largest, nodes=tuple(nodes))
+
+
+def skeleton(architecture: Architecture) -> tuple[object, ...]:
+    """What designs of one family have in common; can be a key."""
+    found: list[object] = [architecture.ramps]
+    for node in architecture.nodes:
+        if isinstance(node, FanOut):
+            found.append((node.name, len(node.mesh), node.multicast, node.reduction, node.systolic))
+        else:
+            ports = tuple((port.name, port.actions, port.tensors) for port in node.ports)
+            found.append(
+                (node.name, node.block_words, node.cluster, node.exposes_fills, node.keeps,
+                 node.may_bypass, ports)
+            )  # fmt: skip
+    return tuple(found)
+
+
+@final
+@dataclass(frozen=True)
+class CountedMappings:
+    """Mappings of one einsum of which one is the best for each design of a family.
+
+    Attributes:
+        einsum: that is mapped.
+        family: of the designs.
+        constraints: that all keep to.
+        batches: mappings by what memories keep.
+        traffics: of each batch.
+        counted: mappings that were counted in all.
+    """
+
+    einsum: Einsum
+    family: Family
+    constraints: Constraints
+    batches: tuple[MappingBatch, ...]
+    traffics: tuple[Traffic, ...]
+    counted: int
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch in self.batches)
+
+    def best(self, architecture: Architecture, objective: Objective) -> Best:
+        """The best mapping of one design.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        number, row, _ = self.chosen(architecture, objective)
+        batch = self.batches[number].take(np.array([row]))
+        found = cost_of(
+            self.einsum, architecture, _rows(self.traffics[number], np.array([row]))
+        )  # fmt: skip
+        nest = batch.nest(0, self.einsum, architecture)
+        return Best(nest, found, float(value_of(found, objective)[0]))
+
+    def chosen(self, architecture: Architecture, objective: Objective) -> tuple[int, int, Cost]:
+        """Number of the batch and row of the best mapping, and what the whole batch costs.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        best: tuple[int, int, Cost] | None = None
+        least = math.inf
+        for number, (batch, traffic) in enumerate(zip(self.batches, self.traffics, strict=True)):
+            if not len(batch):
+                continue
+            found = cost_of(self.einsum, architecture, traffic)
+            values = np.where(
+                _on_the_mesh(batch, architecture), value_of(found, objective), math.inf
+            )
+            row = int(values.argmin())
+            if values[row] < least:
+                least, best = float(values[row]), (number, row, found)
+        if best is None:
+            raise no_mapping(self.einsum, architecture, self.constraints)
+        return best
+
+
+def counted_mappings(
+    einsum: Einsum, family: Family, constraints: Constraints, most: int = MOST
+) -> CountedMappings:
+    """Counts the mappings of a family of designs.
+
+    Raises:
+        SilicastError: contradictory constraints, or more than ``most`` mappings.
+
+    >>> from silicast.accelerator.design.architecture import Compute, Memory
+    >>> from silicast.accelerator.counting.einsum import matmul
+    >>> chip = Architecture("x", (Memory("dram"), Memory("buffer", 64)), Compute("mac"))
+    >>> found = counted_mappings(matmul(m=4, n=4, k=4), Family.of(chip), Constraints())
+    >>> found.counted, len(found)
+    (243, 1)
+    """
+    largest = family.roomy
+    if largest.knows_zeros:
+        raise SilicastError(
+            "counts once are of dense tensors, and this design leaves zeros out", kind="limit",
+            field="evaluation.mappings", hint='search them instead: mappings = "search"',
+        )  # fmt: skip
+    constraints.check(largest, einsum)
+    splits = [_splits(einsum, dim, largest, constraints) for dim in range(len(einsum.dims))]
+    factors = _together(splits, einsum, largest)
+    orders = list(_orders(einsum, largest, constraints, factors))
+    patterns = list(keep_patterns(einsum, largest, constraints.homes))
+    total = factors.shape[2] * len(orders) * len(patterns)
+    if total > most:
+        raise SilicastError(
+            f"{einsum.name} has {total:,} mappings, more than {most:,}", kind="limit",
+            field="evaluation.mappings", hint='search them instead: mappings = "search"',
+        )  # fmt: skip
+    batches, traffics = [], []
+    for keep in patterns:
+        batch, traffic = _unbeaten(einsum, family, factors, orders, keep)
+        batches.append(batch)
+        traffics.append(traffic)
+    return CountedMappings(einsum, family, constraints, tuple(batches), tuple(traffics), total)
+
+
+def _splits(einsum: Einsum, dim: int, architecture: Architecture, rules: Constraints) -> I64:
+    """Ways to split a dimension over all slots, (slots, ways)."""
+    name, size = einsum.dims[dim], einsum.bounds[einsum.dims[dim]]
+    parts: list[tuple[tuple[int, ...], int]] = [((), size)]
+    for slot in range(len(architecture.slots) - 1, -1, -1):
+        rule = rules.of(architecture, slot)
+        fixed = rule.fixed.get(name)
+        most = min(rule.most.get(name, size), architecture.slots[slot].limit)
+        longer = []
+        for inner, left in parts:
+            wanted = [min(fixed, size)] if fixed is not None else range(1, left + 1)
+            if slot == 0:
+                wanted = [left] if fixed is None or min(fixed, size) == left else []
+            longer += [
+                ((f, *inner), left // f) for f in wanted if left % f == 0 and f <= most
+            ]  # fmt: skip
+        parts = longer
+    return (
+        np.array([way for way, _ in parts], dtype=np.int64).reshape(-1, len(architecture.slots)).T
+    )
+
+
+def _together(splits: list[I64], einsum: Einsum, architecture: Architecture) -> F64:
+    """All combinations that meshes and memories have room for, (slots, dims, mappings)."""
+    slots = len(architecture.slots)
+    limits = np.array([slot.limit for slot in architecture.slots])[:, None]
+    found = np.ones((slots, 0, 1))
+    for ways in splits:
+        used = found.prod(axis=1)
+        left = np.repeat(np.arange(found.shape[2]), ways.shape[1])
+        right = np.tile(np.arange(ways.shape[1]), found.shape[2])
+        spatial = np.isfinite(limits[:, 0])
+        fits = (used[:, left] * ways[:, right] <= limits)[spatial].all(axis=0)
+        left, right = left[fits], right[fits]
+        found = np.concatenate([found[:, :, left], ways[:, None, right]], axis=1)
+        found = found[:, :, _have_room(found, einsum, architecture)]
+    return found
+
+
+def _have_room(factors: F64, einsum: Einsum, architecture: Architecture) -> Flags:
+    """Whether the tiles that every mapping keeps fit, if dimensions not split yet are 1."""
+    found: Flags = np.ones(factors.shape[2], dtype=bool)
+    ones = np.ones(factors.shape[2])
+    for slot, memory in zip(architecture.memory_slots, architecture.memories, strict=True):
+        if memory.capacity_words is None:
+            continue
+        inside = factors[slot:].prod(axis=0)
+        extents = {dim: inside[i] if i < len(inside) else ones for i, dim in enumerate(einsum.dims)}
+        words = np.zeros(factors.shape[2])
+        for tensor in einsum.tensors:
+            if memory.must_keep(tensor.name):
+                volume = ones.copy()
+                for rank in tensor.ranks:
+                    volume *= 1.0 + sum(step * (extents[dim] - 1.0) for dim, step in rank)
+                words += volume
+        found &= words <= memory.usable_words
+    return found
+
+
+def _orders(
+    einsum: Einsum, architecture: Architecture, rules: Constraints, factors: F64
+) -> Iterator[dict[int, tuple[int, ...]]]:
+    """Slot of a memory -> its loops that ever turn, innermost first."""
+    choices: dict[int, list[tuple[int, ...]]] = {}
+    for slot in architecture.memory_slots:
+        turns = {d for d in range(len(einsum.dims)) if (factors[slot, d] > 1).any()}
+        rule = rules.of(architecture, slot)
+        inner = [d for d in rule.innermost if d in einsum.bounds]
+        fixed = [d for d in inner if rule.fixed.get(d, 2) != 1 and einsum.bounds[d] > 1]
+        some = worthwhile_orders(einsum, fixed)
+        choices[slot] = list(dict.fromkeys(tuple(d for d in o if d in turns) for o in some))
+    for each in itertools.product(*choices.values()):
+        yield dict(zip(choices, each, strict=True))
+
+
+def _unbeaten(
+    einsum: Einsum, family: Family, factors: F64,
+    orders: list[dict[int, tuple[int, ...]]], keep: Keep,
+) -> tuple[MappingBatch, Traffic]:  # fmt: skip
+    """Mappings that no other one beats whatever the design, with what they move."""
+    architecture = family.roomy
+    batches: list[MappingBatch] = []
+    traffics: list[Traffic] = []
+    for order in orders:
+        positions = np.zeros(factors.shape[:2], dtype=np.int8)
+        for slot, dims in order.items():
+            positions[slot, list(dims)] = np.arange(len(dims), 0, -1)
+        for start in range(0, factors.shape[2], PIECE):
+            some = np.ascontiguousarray(factors[:, :, start : start + PIECE])
+            batch = MappingBatch(
+                some, np.repeat(positions[:, :, None], some.shape[2], axis=2), keep
+            )
+            traffic = account(einsum, architecture, batch)
+            batch, traffic = _kept(einsum, batch, traffic, family)
+            batches.append(batch)
+            traffics.append(traffic)
+    if not batches:
+        empty = MappingBatch(factors[:, :, :0], np.zeros(factors[:, :, :0].shape, np.int8), keep)
+        return empty, account(einsum, architecture, empty)
+    return _kept(einsum, MappingBatch.joined(batches), _joined(traffics), family)
+
+
+def _kept(
+    einsum: Einsum, batch: MappingBatch, traffic: Traffic, family: Family
+) -> tuple[MappingBatch, Traffic]:
+    """Of mappings that use equally many instances, those that no other one beats in any count."""
+    counts = _counts(einsum, traffic, family)
+    rows = np.flatnonzero(np.isfinite(counts).all(axis=1))
+    counts = counts[rows]
+    counts = counts[:, (counts != counts[:1]).any(axis=0)]
+    slots = family.largest.slots
+    spatial = [s for s, slot in enumerate(slots) if slot.is_spatial]
+    # Only mappings that take the same part of every mesh can stand in for each other.
+    sides = batch.factors[spatial].prod(axis=1)[:, rows]
+    used = np.vstack([traffic.used[:, rows], traffic.units[None, rows], sides])
+    _, group = np.unique(used, axis=1, return_inverse=True)
+    left = [
+        some[front(counts[some])]
+        for number in range(int(group.max(initial=-1)) + 1)
+        for some in [np.flatnonzero(group == number)]
+    ]
+    best = rows[np.sort(np.concatenate(left))] if left else rows
+    return batch.take(best), _rows(traffic, best)
+
+
+def _counts(einsum: Einsum, traffic: Traffic, family: Family) -> F64:
+    """Everything that a cost grows with, (mappings, counts); infinite where tiles fit nowhere."""
+    architecture = family.largest
+    found: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
+    for level, memory in enumerate(architecture.memories):
+        tiles = traffic.tiles[level]
+        sizes = np.array([*family.capacities[level], math.inf])
+        # Tiles that fit the same capacities are as good as each other.
+        place = np.searchsorted(sizes, tiles.sum(axis=0))
+        found.append(np.where(place == len(sizes) - 1, math.inf, place))
+        for words in (traffic.reads[level], traffic.fills[level], traffic.updates[level]):
+            each = np.ceil(words / traffic.used[level] / memory.block_words)
+            found.append(each.sum(axis=0))
+        for port in memory.ports:
+            mine = [t for t, n in enumerate(einsum.names) if not port.tensors or n in port.tensors]
+            kinds = {"read": traffic.reads, "fill": traffic.fills, "update": traffic.updates}
+            found += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
+            if architecture.ramps:
+                found.append(tiles[mine].sum(axis=0))
+    found += _folds(einsum, traffic, architecture)
+    return np.stack(found, axis=1)
+
+
+def _folds(einsum: Einsum, traffic: Traffic, architecture: Architecture) -> list[F64]:
+    """How often a systolic mesh is filled anew with what stays in it, by memory."""
+    found = []
+    for node in architecture.nodes:
+        if not (isinstance(node, FanOut) and node.systolic in einsum.names):
+            continue
+        t = einsum.names.index(node.systolic)
+        for level in range(len(architecture.memories)):
+            tiles = traffic.tiles[level, t]
+            fills = traffic.fills[level, t] + traffic.distinct[level, t]
+            found.append(np.divide(fills, tiles, out=np.zeros_like(fills), where=tiles > 0))
+    return found
+
+
+def _on_the_mesh(batch: MappingBatch, architecture: Architecture) -> Flags:
+    """Whether each mapping's loops in space find instances."""
+    found: Flags = np.ones(len(batch), dtype=bool)
+    for number, slot in enumerate(architecture.slots):
+        if slot.is_spatial:
+            found &= batch.factors[number].prod(axis=0) <= slot.limit
+    return found
+
+
+def _rows(traffic: Traffic, rows: I64) -> Traffic:
+    return Traffic(
+        **{name: getattr(traffic, name)[..., rows] for name in Traffic.__dataclass_fields__}
+    )
+
+
+def _joined(parts: list[Traffic]) -> Traffic:
+    return Traffic(
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in Traffic.__dataclass_fields__
+        }
+    )

@@ -1,0 +1,361 @@
+"""Neighbours that run tile by tile, so that what lies between them never leaves the chip.
+
+A plan cuts what lies between into tiles. For each tile the first einsum makes it in one memory (the
+*meeting* memory) and the second takes it from there; then comes the next tile. Tensors that the
+next tile needs again may be *resident*: loaded into the meeting memory whole, and kept there in
+both phases. All others come anew for each tile, and nothing further in is kept from tile to tile.
+So a phase is an einsum of the tile's sizes with a mapping of its own, counted by
+:mod:`~silicast.accelerator.counting.accounting`, as often as there are tiles
+(docs/explanation/accelerator-mapper.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.accelerator.counting.accounting import Traffic
+from silicast.accelerator.counting.cost import Cost, cost, cost_of
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
+from silicast.accelerator.counting.neighbours import Pair
+from silicast.accelerator.design.architecture import Action, Architecture, Memory
+from silicast.accelerator.mapper.constraints import Constraints, SlotRule
+from silicast.core.errors import SilicastError
+
+
+@final
+@dataclass(frozen=True)
+class Phase:
+    """What one of the two does for a tile.
+
+    Attributes:
+        einsum: of the tile's sizes.
+        architecture: with the room that the meeting memory has left.
+        constraints: with the homes of what starts or ends in the meeting memory.
+    """
+
+    einsum: Einsum
+    architecture: Architecture
+    constraints: Constraints
+
+
+@final
+@dataclass(frozen=True)
+class Load:
+    """A resident tensor's way between the outermost and the meeting memory.
+
+    Attributes:
+        tensor: its name; is_output: whether it leaves rather than comes.
+        words: each time; times: how often.
+    """
+
+    tensor: str
+    is_output: bool
+    words: int
+    times: int
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """How two neighbours share their outer loops.
+
+    Attributes:
+        pair: the neighbours.
+        level: of the meeting memory, of which there is one instance.
+        cuts: (place in ``pair.along``, number of tiles), outermost first, each more than one.
+        resident: (0 or 1 = of the first or second, tensor).
+        keeps_halo: rows that neighbouring tiles along the innermost cut share stay; otherwise the
+            first computes them again for every tile.
+    """
+
+    pair: Pair
+    level: int
+    cuts: tuple[tuple[int, int], ...] = ()
+    resident: frozenset[tuple[int, str]] = frozenset()
+    keeps_halo: bool = False
+
+    @cached_property
+    def tiles(self) -> int:
+        """How many there are."""
+        return math.prod(count for _, count in self.cuts)
+
+    @cached_property
+    def einsums(self) -> tuple[Einsum, Einsum]:
+        """Both, of one tile's sizes."""
+        first, second = dict(self.pair.first.bounds), dict(self.pair.second.bounds)
+        for number, (place, count) in enumerate(self.cuts):
+            mine, other = self.pair.along[place]
+            second[other] //= count
+            if self.keeps_halo and number == len(self.cuts) - 1:
+                first[mine] //= count
+            else:
+                first[mine] = min(first[mine], self.pair.rows(other, second[other]))
+        return replace(self.pair.first, bounds=first), replace(self.pair.second, bounds=second)
+
+    @cached_property
+    def between(self) -> int:
+        """Words of a tile of what lies between, as the second sees it."""
+        return max(
+            self.einsums[1].tensor(self.pair.operand).size(self.einsums[1].bounds),
+            self.einsums[0].tensor(self.pair.produced).size(self.einsums[0].bounds),
+        )
+
+    def moves(self, half: int, tensor: Tensor) -> list[int]:
+        """Which cuts move a tensor."""
+        return [
+            number for number, (place, _) in enumerate(self.cuts)
+            if self.pair.along[place][half] in tensor.dims
+        ]  # fmt: skip
+
+    def visits(self, half: int, tensor: Tensor) -> int:
+        """How often another tile of a tensor is needed, one after the other."""
+        last = max(self.moves(half, tensor), default=-1)
+        return math.prod(count for _, count in self.cuts[: last + 1])
+
+    @cached_property
+    def fresh(self) -> int:
+        """Tiles for which the second's results begin; for the others they go on."""
+        output = next(t for t in self.pair.second.tensors if t.is_output)
+        return math.prod(self.cuts[number][1] for number in self.moves(1, output))
+
+    @property
+    def finishes(self) -> bool:
+        """Whether results that several tiles add to stay until the last of these."""
+        output = next(t for t in self.pair.second.tensors if t.is_output)
+        if self.fresh == self.tiles:
+            return True
+        return (1, output.name) in self.resident and self.visits(1, output) == self.fresh
+
+    def loads(self) -> Iterator[tuple[int, Load]]:
+        """Of every resident tensor, with its half."""
+        for half, name in sorted(self.resident):
+            tensor = self.einsums[half].tensor(name)
+            yield half, Load(
+                name, tensor.is_output, tensor.size(self.einsums[half].bounds),
+                self.visits(half, tensor),
+            )  # fmt: skip
+
+    def between_of(self, half: int) -> str:
+        """What lies between, as one of the two calls it."""
+        return self.pair.operand if half else self.pair.produced
+
+    def reserved(self, half: int, memory: Memory) -> float:
+        """Room that is taken in a phase apart from what its own einsum keeps."""
+        own = self.einsums[half].tensor(self.between_of(half)).size(self.einsums[half].bounds)
+        words = [load.words for other, load in self.loads() if other != half]
+        taken = memory.taken(np.array([float(w) for w in (*words, self.between, own)]))
+        return float(taken[:-1].sum() - taken[-1])
+
+    def staying(self, half: int) -> frozenset[str]:
+        """Tensors of one of the two that stay in the meeting memory during its phase."""
+        return frozenset({self.between_of(half), *(n for h, n in self.resident if h == half)})
+
+    def needed(self, half: int, memory: Memory) -> float:
+        """Room that a phase's own einsum takes at least: dimensions of what stays are whole."""
+        einsum, stay = self.einsums[half], self.staying(half)
+        whole = {dim for name in stay for dim in einsum.tensor(name).dims}
+        least = {dim: size if dim in whole else 1 for dim, size in einsum.bounds.items()}
+        words = [
+            float(tensor.size(least)) for tensor in einsum.tensors
+            if tensor.name in stay or memory.must_keep(tensor.name)
+        ]  # fmt: skip
+        return float(memory.taken(np.array(words)).sum())
+
+    def fits(self, memory: Memory) -> bool:
+        """Whether both phases may find room."""
+        return all(
+            self.reserved(half, memory) + self.needed(half, memory) <= memory.usable_words
+            for half in (0, 1)
+        )
+
+    def phase(self, half: int, architecture: Architecture, rules: Constraints) -> Phase:
+        """One of the two phases, as a problem of its own.
+
+        Raises:
+            SilicastError: no room is left, or a rule demands loops that would move what stays.
+        """
+        memory = architecture.memories[self.level]
+        einsum, stay = self.einsums[half], self.staying(half)
+        left = memory.usable_words - self.reserved(half, memory)
+        if left < self.needed(half, memory):
+            raise SilicastError(
+                f"a tile and what is resident need more than the {memory.usable_words:g} words "
+                "that are there",
+                kind="unsupported", field=memory.name, hint="cut into smaller tiles",
+            )  # fmt: skip
+        nodes = tuple(
+            replace(node, capacity_words=left * node.buffers)
+            if isinstance(node, Memory) and node.name == memory.name
+            and node.capacity_words is not None else node
+            for node in architecture.nodes
+        )  # fmt: skip
+        return Phase(
+            einsum, replace(architecture, nodes=nodes),
+            self.rules(half, architecture, rules, stay),
+        )  # fmt: skip
+
+    def rules(
+        self, half: int, architecture: Architecture, rules: Constraints, stay: frozenset[str]
+    ) -> Constraints:  # fmt: skip
+        """Loops outside the meeting memory leave what stays there in place."""
+        einsum = self.einsums[half]
+        still = {dim for name in stay for dim in einsum.tensor(name).dims}
+        known = rules.on(einsum)
+        found: dict[tuple[str, int], SlotRule] = dict(known.rules)
+        for slot in range(architecture.memory_slots[self.level]):
+            place = architecture.slots[slot]
+            key = (architecture.nodes[place.node].name, place.axis)
+            rule = found.get(key, SlotRule())
+            for dim in still:
+                if min(rule.fixed.get(dim, 1), einsum.bounds[dim]) != 1:
+                    raise SilicastError(
+                        f"a rule fixes {dim} to {rule.fixed[dim]}", kind="unsupported",
+                        field=f"constraint.{key[0]}",
+                        hint="fused neighbours meet further in: free it there",
+                    )  # fmt: skip
+            found[key] = replace(rule, fixed={**rule.fixed, **dict.fromkeys(still, 1)})
+        home = architecture.memories[self.level].name
+        return replace(known, rules=found, homes={**rules.homes, **dict.fromkeys(stay, home)})
+
+
+@final
+@dataclass(frozen=True)
+class FusedCost:
+    """What a plan with two mappings costs.
+
+    Attributes:
+        plan: that is counted; architecture: it runs on.
+        nests: of the first and the second, of one tile.
+        phases: cost of one tile, a batch of one each.
+        going_on: as the second of ``phases``, of a tile that adds to results that are there.
+        load_pj, load_cycles: of what is resident; the units wait for it.
+    """
+
+    plan: Plan
+    architecture: Architecture
+    nests: tuple[LoopNest, LoopNest]
+    phases: tuple[Cost, Cost]
+    going_on: Cost
+    load_pj: float
+    load_cycles: float
+
+    @property
+    def energy_pj(self) -> float:
+        """Of the whole."""
+        first, second = (float(phase.energy_pj[0]) for phase in self.phases)
+        more = self.plan.tiles - self.plan.fresh
+        again = float(self.going_on.energy_pj[0])
+        return self.plan.tiles * first + self.plan.fresh * second + more * again + self.load_pj
+
+    @property
+    def cycles(self) -> float:
+        """Of the whole: the phases take turns."""
+        first, second = (float(phase.cycles[0]) for phase in self.phases)
+        more = self.plan.tiles - self.plan.fresh
+        again = float(self.going_on.cycles[0])
+        return self.plan.tiles * first + self.plan.fresh * second + more * again + self.load_cycles
+
+    @property
+    def points(self) -> float:
+        """Multiplications, those that are done again among them."""
+        return float(self.plan.tiles * sum(einsum.points for einsum in self.plan.einsums))
+
+    @property
+    def recomputed(self) -> float:
+        """Of these, how many are done more than once."""
+        return self.points - self.plan.pair.first.points - self.plan.pair.second.points
+
+    def words(self, level: int) -> dict[tuple[int, str], float]:
+        """Words that a memory reads, fills and updates, all together, by half and tensor."""
+        found: dict[tuple[int, str], float] = {}
+        for half, phase in enumerate(self.phases):
+            runs = [(self.plan.tiles, phase)]
+            if half:
+                more = self.plan.tiles - self.plan.fresh
+                runs = [(self.plan.fresh, phase), (more, self.going_on)]
+            for t, name in enumerate(phase.einsum.names):
+                found[half, name] = sum(
+                    times * float(getattr(each.traffic, action)[level, t, 0])
+                    for times, each in runs for action in ("reads", "fills", "updates")
+                )  # fmt: skip
+        for half, load in self.plan.loads():
+            if level == 0 or (level == self.plan.level and not load.is_output):
+                found[half, load.tensor] += load.words * load.times
+        return found
+
+
+def fused_cost(
+    plan: Plan, architecture: Architecture, rules: Constraints, nests: tuple[LoopNest, LoopNest]
+) -> FusedCost:
+    """Counts a plan.
+
+    Args:
+        nests: of one tile each, within the phases' rules.
+
+    Raises:
+        SilicastError: mappings that do not belong to the phases, or an action without energy.
+    """
+    costs = []
+    for half in (0, 1):
+        phase = plan.phase(half, architecture, rules)
+        batch = MappingBatch.of(nests[half], phase.einsum, phase.architecture)
+        costs.append(cost(phase.einsum, phase.architecture, batch))
+    second = costs[1]
+    again = cost_of(second.einsum, second.architecture, going_on(second.einsum, second.traffic))
+    energy, cycles = loading(plan, architecture)
+    return FusedCost(plan, architecture, nests, (costs[0], second), again, energy, cycles)
+
+
+def going_on(einsum: Einsum, traffic: Traffic) -> Traffic:
+    """Counts of the same loops where results that are there are added to: no visit is the first."""
+    t = next(i for i, tensor in enumerate(einsum.tensors) if tensor.is_output)
+    reads, fills, distinct = traffic.reads.copy(), traffic.fills.copy(), traffic.distinct.copy()
+    kept = np.flatnonzero(traffic.tiles[:, t].any(axis=-1))
+    reads[kept, t] += distinct[kept, t]
+    fills[kept[1:], t] += distinct[kept[1:], t]
+    distinct[:, t] = 0.0
+    return replace(traffic, reads=reads, fills=fills, distinct=distinct)
+
+
+def loading(plan: Plan, architecture: Architecture) -> tuple[float, float]:
+    """Energy, pJ, and cycles of all that is resident, on its way in and out."""
+    outer, meeting = architecture.memories[0], architecture.memories[plan.level]
+    energy = 0.0
+    words: dict[tuple[str, Action, str], float] = {}
+    for _, load in plan.loads():
+        steps: list[tuple[Memory, Action]] = [(outer, "update")]
+        if not load.is_output:
+            steps = [(outer, "read"), (meeting, "fill")]
+        for memory, action in steps:
+            accesses = math.ceil(load.words / memory.block_words) * load.times
+            energy += accesses * _energy(memory, action)
+            key = (memory.name, action, load.tensor)
+            words[key] = words.get(key, 0.0) + load.words * load.times
+    cycles = 0.0
+    for memory in (outer, meeting):
+        for port in memory.ports:
+            through = sum(
+                count for (name, action, tensor), count in words.items()
+                if name == memory.name and action in port.actions
+                and (not port.tensors or tensor in port.tensors)
+            )  # fmt: skip
+            cycles = max(cycles, through / port.words_per_cycle)
+    cycles = float(math.ceil(cycles))
+    return energy + cycles * architecture.idle_pj_per_cycle, cycles
+
+
+def _energy(memory: Memory, action: str) -> float:
+    energy = getattr(memory, f"{action}_pj")
+    if energy is None:
+        raise SilicastError(
+            "the action happens and has no energy", field=f"{memory.name}.{action}_pj",
+            hint="give it in the architecture file, or read an energy table",
+        )  # fmt: skip
+    return float(energy)

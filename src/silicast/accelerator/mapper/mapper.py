@@ -1,0 +1,451 @@
+"""The best mapping of an einsum onto an architecture, with a proof of how good it is.
+
+Slots are decided from the innermost outwards. Partial mappings that another one beats in every
+respect are dropped, and so are those whose least possible cost is above the best mapping found;
+where a budget drops others too, the least of their bounds is what the answer can prove
+(docs/explanation/accelerator-mapper.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from silicast.accelerator.counting.cost import Cost, Objective, cost, value_of
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, default_keep
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.mapper._facts import Facts
+from silicast.accelerator.mapper._padding import padded
+from silicast.accelerator.mapper._polish import polished
+from silicast.accelerator.mapper._prices import (
+    STEP,
+    Busy,
+    Prices,
+    energy_prices,
+    rounding_pj,
+    without_zeros,
+)
+from silicast.accelerator.mapper._search import Search
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.zeros._zero_shares import ZeroShares
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+WIDTHS = (50, 500, 5000, 50_000)
+"""Partial mappings kept of a slot, one search after the other, until the proof is good enough."""
+
+ROUNDS = 8
+"""Sets of weights that are tried where a port may be busier than the units."""
+NEAR = 16
+"""Complete mappings that take about as long to count as one partial mapping to try."""
+TANGENTS = 1
+"""Further prices of a cycle, where those leave the proof open."""
+TRADES = 3
+"""Prices of a cycle that are tried where energy times delay is made small."""
+EFFORT = 10_000
+"""Partial mappings that are tried unless the caller says otherwise: some tenths of a second."""
+
+
+@final
+@dataclass(frozen=True)
+class Mapped:
+    """The best mapping found.
+
+    Attributes:
+        nest: its loops.
+        cost: what it costs, a batch of one.
+        objective: what was made small.
+        value: of the objective: pJ, cycles, or pJ x cycles.
+        bound: no mapping that keeps to the rules, and whose loop bounds divide their dimensions, is
+            below this.
+        divides: whether its own loop bounds do; else it may be below ``bound``.
+        complete: whether the search ended by itself, not by its budget.
+        tried: partial mappings that it tried.
+    """
+
+    nest: LoopNest
+    cost: Cost
+    objective: Objective
+    value: float
+    bound: float
+    divides: bool
+    complete: bool
+    tried: int
+
+    @property
+    def gap(self) -> float:
+        """How much lower a mapping whose bounds divide could be, relative to this one."""
+        return max(0.0, 1.0 - self.bound / self.value)
+
+
+def best_mapping(
+    einsum: Einsum,
+    architecture: Architecture,
+    constraints: Constraints | None = None,
+    *,
+    objective: Objective = "energy",
+    effort: int = EFFORT,
+    gap: float = 1e-6,
+    padding: bool = True,
+) -> Mapped:
+    """Searches mappings whose loop bounds divide their dimensions, or sizes a little larger.
+
+    Args:
+        effort: partial mappings that are tried, beyond a first narrow search; a count, so that
+            the answer does not depend on how fast the machine is.
+        gap: the search ends once the answer is proven to be this close to the best.
+        padding: sizes that do not fit the design well (primes, arrays that do not divide them) are
+            also made larger and mapped; the last iterations of such loops are cut short.
+
+    Raises:
+        SilicastError: constraints that contradict each other, or no mapping that fits; names the
+            memory and the tensors that need most.
+    """
+    rules = (constraints or Constraints()).on(einsum)
+    rules.check(architecture, einsum)
+    hunt = _Hunt(einsum, architecture, rules, objective, effort, gap)
+    hunt.run()
+    best, value, tried, divides = hunt.best, hunt.value, hunt.tried, True
+    sizes = padded(einsum, architecture, rules, fills=objective != "energy")
+    for larger in sizes if padding else ():
+        other = _Hunt(larger, architecture, rules, objective, effort // 4, gap)
+        try:
+            rules.check(architecture, larger)
+        except SilicastError:
+            continue
+        other.run()
+        tried += other.tried
+        if other.best is None:
+            continue
+        batch = MappingBatch.of(other.best.nest(0, larger, architecture), einsum, architecture)
+        cut = float(value_of(cost(einsum, architecture, batch), objective)[0])
+        if cut < value:
+            best, value, divides = batch, cut, False
+    if best is None:
+        raise no_mapping(einsum, architecture, rules)
+    return Mapped(
+        nest=best.nest(0, einsum, architecture), cost=cost(einsum, architecture, best),
+        objective=objective, value=value, bound=min(hunt.value, hunt.bound), divides=divides,
+        complete=hunt.is_done, tried=tried,
+    )  # fmt: skip
+
+
+@final
+class _Hunt:
+    """The searches of one problem, with the best mapping and the best bound so far."""
+
+    def __init__(
+        self, einsum: Einsum, architecture: Architecture, rules: Constraints,
+        objective: Objective, effort: int, gap: float,
+    ) -> None:  # fmt: skip
+        self.einsum, self.arch, self.rules = einsum, architecture, rules
+        self.objective, self.effort, self.gap = objective, effort, gap
+        self.best: MappingBatch | None = None
+        self.value = math.inf
+        self.bound = 0.0
+        self.spent = 0
+        facts = Facts(einsum, architecture, rules, default_keep(einsum, architecture), "energy")
+        limits = [facts.limit(s) if slot.is_spatial else 1.0 for s, slot in
+                  enumerate(architecture.slots)]  # fmt: skip
+        self.busy = Busy(einsum, architecture, limits)
+        self.cheapest: MappingBatch | None = None
+        self.weights = self.busy.start()
+        self.searches = self._searches()
+
+    def _searches(self) -> list[Search]:
+        """A search for each choice of what memories keep."""
+        found = []
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            seen, prices = self._seen(keep)
+            if self.objective == "latency":
+                zeros = self._zeros(keep)
+                prices = self.busy.prices(self.weights, zeros)
+                seen = self.busy.priced(prices)
+            facts = Facts(self.einsum, seen, self.rules, keep, self.objective, prices)
+            found.append(Search(facts, self.arch, self.objective))
+        return found
+
+    def _zeros(self, keep: Keep) -> ZeroShares | None:
+        """What is left without zeros at least; None on designs that keep them."""
+        return ZeroShares(self.einsum, self.arch, keep) if self.arch.knows_zeros else None
+
+    def _seen(self, keep: Keep) -> tuple[Architecture, Prices | None]:
+        """The design as a search for least energy sees it."""
+        zeros = self._zeros(keep)
+        if zeros is None:
+            return self.arch, None
+        return without_zeros(zeros), energy_prices(zeros, rounds=self.objective == "energy")
+
+    def run(self) -> None:
+        """All of it."""
+        if self.objective == "latency":
+            self.weigh()
+        elif self.arch.knows_zeros:
+            self.guess()
+        if self.objective == "edp":
+            self.trade()
+        self.polish()
+        self.widen()
+        self.polish()
+
+    @property
+    def tried(self) -> int:
+        """Partial mappings that were tried."""
+        return self.spent + sum(each.tried for each in self.searches)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is proven to be as close to the best as was asked."""
+        return self.bound >= self.value * (1 - self.gap)
+
+    def weigh(self) -> None:
+        """Narrow searches with other weights of what may be busiest.
+
+        From the best weights so far, toward what is busiest in the mapping that is cheapest under
+        them; a shorter step where a round proves no more.
+        """
+        best_weights, best_bound, step = self.weights, -1.0, STEP
+        busiest: F64 | None = None
+        for number in range(ROUNDS if self.busy.ports else 1):
+            if number:
+                if busiest is None:
+                    break
+                self.weights = self.busy.reweighted(best_weights, busiest, step)
+                self.spent = self.tried
+                self.searches = self._searches()
+            bound = self._run(WIDTHS[0], [0.0] * len(self.searches))
+            if bound > best_bound:
+                best_weights, best_bound = self.weights, bound
+                if self.cheapest is not None:
+                    busiest = self.busy.cycles(cost(self.einsum, self.arch, self.cheapest))
+            else:
+                step /= 2.0
+            if self.best is None or self.is_done or self.tried > self.effort:
+                return
+        if self.busy.ports and best_weights is not self.weights:
+            self.weights, self.spent = best_weights, self.tried
+            self.searches = self._searches()
+
+    def guess(self) -> None:
+        """A search with what describes tensors without their zeros, about; proves nothing."""
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            zeros = ZeroShares(self.einsum, self.arch, keep)
+            prices = energy_prices(zeros, rounds=True, guesses=True)
+            facts = Facts(
+                self.einsum, without_zeros(zeros), self.rules, keep, self.objective, prices
+            )
+            search = Search(facts, self.arch, self.objective)
+            found = search.run(WIDTHS[1], math.inf, self.effort)
+            self.spent += search.tried
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+
+    def trade(self) -> None:
+        """Narrow searches for least energy, with a price of time.
+
+        Energy E and time T of the best are least in E + (E / T) T too, near it; such a sum sees
+        what time later loops may cost.
+        """
+        price = 0.0
+        lines: list[tuple[float, float]] = []
+        for _ in range(TRADES):
+            lines.append((price, self._least_sum(price)))
+            if self.best is None:
+                return
+            known = cost(self.einsum, self.arch, self.best)
+            price, before = float(known.energy_pj[0] / known.cycles[0]), price
+            if price == before:
+                break
+        self._square(lines)
+
+    def _least_sum(self, price: float) -> float:
+        """Least energy plus price times cycles, at least."""
+        least = math.inf
+        for keep in keep_patterns(self.einsum, self.arch, self.rules.homes):
+            seen, prices = self._seen(keep)
+            facts = Facts(self.einsum, seen, self.rules, keep, "energy", prices, price)
+            search = Search(facts, self.arch, self.objective)
+            found = search.run(WIDTHS[0], math.inf, math.inf)
+            self.spent += search.tried
+            least = min(least, found.bound)
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+        return least
+
+    def _square(self, lines: list[tuple[float, float]]) -> None:
+        """Proves with least time, and least energy with prices of time; the fastest may be best.
+
+        Where lines leave the least product, the one that touches it there proves more.
+
+        Args:
+            lines: (price of a cycle, least energy plus price times cycles).
+        """
+        fast = _Hunt(self.einsum, self.arch, self.rules, "latency", self.effort // 3, self.gap)
+        fast.weigh()
+        self.spent += fast.tried
+        if fast.best is None:
+            return
+        value = float(value_of(cost(self.einsum, self.arch, fast.best), self.objective)[0])
+        if value < self.value:
+            self.value, self.best = value, fast.best
+        for number in range(TANGENTS + 1):
+            product, time = least_product(lines, fast.bound)
+            self.bound = max(self.bound, product)
+            if self.is_done or number == TANGENTS:
+                return
+            price = product / time**2
+            lines.append((price, self._least_sum(price)))
+
+    def polish(self) -> None:
+        """Makes small changes to the best, where a sum of prices was searched instead of itself."""
+        exact = self.objective == "energy" and not self.arch.knows_zeros
+        if self.best is None or self.is_done or exact:
+            return
+        self.best, self.value, counted = polished(
+            self.best, self.einsum, self.arch, self.rules, self.objective
+        )
+        self.spent += counted // NEAR
+
+    def widen(self) -> None:
+        """Wider and wider searches, until the proof is good enough or the budget is spent."""
+        bounds = [0.0] * len(self.searches)
+        for width in WIDTHS:
+            if self.is_done or (self.best is not None and self.tried > self.effort):
+                return
+            self._run(width, bounds)
+
+    def _run(self, width: int, bounds: list[float]) -> float:
+        """One search of each choice; what they prove together."""
+        least = math.inf
+        for number, search in enumerate(self.searches):
+            if bounds[number] >= self.value * (1 - self.gap):
+                continue
+            left = math.inf if self.best is None else self.effort - self.tried
+            found = search.run(width, self.value, left)
+            bounds[number] = max(bounds[number], found.bound)
+            if found.cheapest is not None and found.bound < least:
+                least, self.cheapest = found.bound, found.cheapest
+            if found.batch is not None and found.value < self.value:
+                self.value, self.best = found.value, found.batch
+        bound = min(bounds)
+        if self.arch.knows_zeros and self.objective == "energy":
+            bound = max(0.0, bound - rounding_pj(self.arch))
+        if self.objective == "latency":
+            bound = math.ceil(bound * (1 - 1e-12)) if bound < math.inf else bound
+        self.bound = max(self.bound, bound)
+        return bound
+
+
+def least_product(
+    lines: Sequence[tuple[float, float]], shortest: float
+) -> tuple[float, float]:  # fmt: skip
+    """Least energy times time where neither a line nor the shortest time is undercut.
+
+    Between the times where another line is the highest the product is concave, so that it is least
+    at one of them.
+
+    Args:
+        lines: (price, least energy plus price times time).
+
+    Returns:
+        the product, and its time.
+
+    >>> least_product([(0.0, 2.0), (1.0, 5.0)], 1.0), least_product([(0.0, 2.0)], 1.0)
+    ((4.0, 1.0), (2.0, 1.0))
+    """
+    times = [shortest]
+    for (p, a), (q, b) in itertools.combinations(lines, 2):
+        if p != q and (a - b) / (p - q) > shortest:
+            times.append((a - b) / (p - q))
+    return min((time * max(least - price * time for price, least in lines), time) for time in times)
+
+
+def keep_patterns(
+    einsum: Einsum, architecture: Architecture, homes: Mapping[str, str] | None = None
+) -> Iterator[Keep]:
+    """What memories may keep: every choice of tensors that may pass one by.
+
+    Args:
+        homes: as of :class:`.Constraints`.
+    """
+    full = default_keep(einsum, architecture, homes)
+    outermost = architecture.memories[0].name
+    choices = [
+        (level, name)
+        for level, memory in enumerate(architecture.memories)
+        for name in einsum.names
+        if name in full[level] and name in memory.may_bypass
+        and memory.name != (homes or {}).get(name, outermost)
+    ]  # fmt: skip
+    for left_out in itertools.product((False, True), repeat=len(choices)):
+        gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
+        yield tuple(
+            frozenset(name for name in kept if (level, name) not in gone)
+            for level, kept in enumerate(full)
+        )
+
+
+def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -> SilicastError:
+    """What stands in the way: the memory whose smallest tiles are too large, if there is one."""
+    for level, memory in enumerate(architecture.memories):
+        place = architecture.memory_slots[level]
+        tile = dict.fromkeys(einsum.dims, 1)
+        for slot in range(place, len(architecture.slots)):
+            for dim, bound in rules.of(architecture, slot).fixed.items():
+                if dim in tile:
+                    tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
+        names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]
+        words = {name: einsum.tensor(name).size(tile) for name in names}
+        needed = sum(words.values())
+        if memory.bank_words is not None:
+            banks = [math.ceil(size / memory.bank_words) for size in words.values()]
+            # As the count of tiles does, of all that tiles may fill, not of whole banks there.
+            if sum(banks) * memory.bank_words > memory.usable_words >= needed:
+                return SilicastError(
+                    f"no mapping fits: the smallest tiles of {', '.join(names)} need "
+                    f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
+                    f"{memory.usable_words / memory.bank_words:.3g} are there",
+                    kind="unsupported", field=f"{memory.name}.bank_words",
+                    hint=f"make banks of {memory.usable_words // sum(banks):g} words or fewer, "
+                    "or let a tensor pass it by",
+                )  # fmt: skip
+        if needed > memory.usable_words:
+            return SilicastError(
+                f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words of "
+                f"{memory.word_bits} bits, {memory.usable_words:g} are there "
+                f"({needed * memory.word_bits / 8:g} and "
+                f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
+                kind="unsupported", field=memory.name,
+                hint=f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
+                "more (capacity_words x word_bits) in a file of the design, or let a tensor pass "
+                "it by; words are as wide as the wider of inputs and results, which are of 16 bits "
+                "for products in int8 too",
+            )  # fmt: skip
+    return SilicastError(
+        "no mapping keeps to the constraints", kind="unsupported", field=einsum.name,
+        hint="free a factor, or an axis of a fan-out",
+    )  # fmt: skip
+
+
+def refitted(nest: LoopNest, einsum: Einsum) -> LoopNest:
+    """A mapping of another size of the same einsum, with its outermost loops cut or stretched."""
+    covered = dict.fromkeys(einsum.dims, 1)
+    loops = []
+    for loop in reversed(nest.loops):
+        left = math.ceil(einsum.bounds[loop.dim] / covered[loop.dim])
+        bound = min(loop.bound, left)
+        covered[loop.dim] *= bound
+        loops.append(replace(loop, bound=bound))
+    loops.reverse()
+    # What is left goes to the outermost loop in time of each dimension.
+    for dim, size in einsum.bounds.items():
+        for position, loop in enumerate(loops):
+            if loop.dim == dim and loop.axis < 0:
+                inner = covered[dim] // loop.bound
+                loops[position] = replace(loop, bound=math.ceil(size / inner))
+                break
+    return LoopNest(tuple(loops), nest.keeps)

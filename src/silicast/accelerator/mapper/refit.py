@@ -1,0 +1,460 @@
+"""Costs of sizes that were not searched: the best of a few searched mappings, cut and stretched
+(:mod:`~silicast.accelerator.mapper.template`) and counted exactly
+(:mod:`~silicast.accelerator.counting.closed_form`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.accelerator.counting.closed_form import Layout, Nest, closed_form, row_of
+from silicast.accelerator.counting.formula import Compiled
+from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.design.chip import Chip
+from silicast.accelerator.mapper.stored import is_compiled_for, stored_templates, template_of
+from silicast.accelerator.mapper.template import Template
+from silicast.accelerator.zeros.zero_costs import (
+    Densities,
+    changes_anything,
+    cost_without_zeros,
+    with_densities,
+)
+from silicast.core import xp
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+
+Number = Any
+"""A number, or an array of one for every row."""
+CHUNK = 2048
+"""Sizes whose nearest mappings are looked for together: what is between stays in the cache."""
+FEW_ROWS = 12
+"""Up to so many sizes each is counted alone, in numbers, with the same result."""
+NEAREST = 2
+"""Stored mappings that are tried for a size."""
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """Sizes of one problem that somebody asked for.
+
+    Attributes:
+        problem, compute, bits: see :func:`.stored.template_of`.
+        sizes: (dims, rows).
+        densities: of the tensors.
+    """
+
+    problem: Problem
+    compute: str
+    bits: float
+    sizes: F64
+    densities: Densities = ()
+
+    def origin(self, chip: Chip) -> str:
+        """Where the mapping of one size comes from, in words."""
+        sizes = self.sizes[:, :1]
+        asked = (chip, self.problem, self.compute, self.bits, self.densities)
+        stored = stored_templates(*asked)
+        if any((each.sizes == sizes[:, 0]).all() for each in stored):
+            own = is_compiled_for(*asked)
+            return f"a mapping as compiled, for this very size{'' if own else OTHER_DENSITIES}"
+        if not stored and (self.problem.grid(sizes) == sizes).all():
+            return "a mapping searched at this very size"
+        known = "compiled" if stored else "searched on a grid of sizes"
+        return (
+            f"a mapping re-factored from those {known}, not searched at this size "
+            "(`silicast design map` does)"
+        )
+
+
+OTHER_DENSITIES = " and other densities (`silicast design compile` of this [density] adds its own)"
+_ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def listening() -> Iterator[list[Asked]]:
+    """Inside, all sizes whose costs are asked for are noted."""
+    found: list[Asked] = []
+    token = _ASKED.set(found)
+    try:
+        yield found
+    finally:
+        _ASKED.reset(token)
+
+
+@final
+@dataclass(frozen=True)
+class Counted:
+    """Costs of many sizes of one problem.
+
+    Attributes:
+        layout: what the rows of ``values`` are.
+        values: (results, rows); of one size that was given as numbers, a list of numbers.
+    """
+
+    layout: Layout
+    values: Sequence[Number] | F64
+
+    @property
+    def cycles(self) -> Number:
+        """Of the whole."""
+        return self.values[Layout.CYCLES]
+
+    @property
+    def unit_cycles(self) -> Number:
+        """Of the compute units alone."""
+        return self.values[Layout.UNIT_CYCLES]
+
+    @property
+    def energy_pj(self) -> Number:
+        """All accesses, multiplications, hops and leakage."""
+        return self.values[Layout.ENERGY]
+
+    @property
+    def port_cycles(self) -> dict[tuple[str, str], Number]:
+        """(memory, port) -> cycles."""
+        return dict(zip(self.layout.ports, self.values[Layout.PORTS :], strict=False))
+
+    @property
+    def level_words(self) -> Sequence[Number] | F64:
+        """Words through each memory."""
+        return self.values[self.layout.levels : self.layout.main]
+
+    @property
+    def main_words(self) -> Sequence[Number] | F64:
+        """Words that leave and reach main memory, of each tensor."""
+        return self.values[self.layout.main :]
+
+    @staticmethod
+    def joined(parts: Sequence[tuple[I64, Counted]]) -> Counted:
+        """Costs of some rows and of the others, in the order of the rows."""
+        if len(parts) == 1:
+            return parts[0][1]
+        layout = parts[0][1].layout
+        values = np.empty((layout.size, sum(len(rows) for rows, _ in parts)))
+        for rows, part in parts:
+            values[:, rows] = part.values
+        return Counted(layout, values)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A problem on a chip in one format: its searched mappings and their formulas.
+
+    Attributes:
+        chip, problem, compute, bits: see :func:`.stored.template_of`.
+        shares: of an element's bits, what each tensor's takes; () = all of them.
+        densities: of its tensors; those that are not there are dense.
+    """
+
+    chip: Chip
+    problem: Problem
+    compute: str
+    bits: float
+    shares: tuple[float, ...]
+    densities: Densities = ()
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The order of its results."""
+        sizes = dict.fromkeys(self.problem.dims, 2)
+        return Layout.of(self.chip.in_format(self.compute, self.bits), self.problem.einsum(sizes))
+
+    @cached_property
+    def stored(self) -> tuple[Template, ...]:
+        """What was compiled for it."""
+        return stored_templates(self.chip, self.problem, self.compute, self.bits, self.densities)
+
+    @cached_property
+    def leaves_zeros_out(self) -> bool:
+        """Whether each size is counted without its zeros, instead of by formulas.
+
+        Raises:
+            SilicastError: a density that is none.
+        """
+        arch = self.chip.in_format(self.compute, self.bits)
+        return changes_anything(arch, self.densities)
+
+    def without_zeros(
+        self, template: Template, sizes: Sequence[float], main_shares: Sequence[float]
+    ) -> list[float]:
+        """Costs of a mapping at a size, in the order of :attr:`layout`.
+
+        Raises:
+            SilicastError: what describes its tiles does not fit, or a density is not of its tensor.
+        """
+        whole = [math.ceil(size) for size in sizes]
+        einsum = self.problem.einsum(dict(zip(self.problem.dims, whole, strict=True)))
+        einsum = with_densities(einsum, dict(self.densities))
+        column = np.array([[float(size)] for size in whole])
+        cost = cost_without_zeros(template, einsum, column, self.shares, main_shares)
+        return [float(value[0]) for value in row_of(cost)]
+
+    @cached_property
+    def _sizes(self) -> list[tuple[list[float], list[int]]]:
+        """Of each dimension: sizes that are stored, and which of them each mapping has."""
+        found = []
+        for dim in range(len(self.problem.dims)):
+            own = [float(each.sizes[dim]) for each in self.stored]
+            some = sorted(set(own))
+            found.append((some, [some.index(size) for size in own]))
+        return found
+
+    @cached_property
+    def formulas(self) -> dict[Nest, Compiled]:
+        """Costs of the nests that occurred."""
+        return {}
+
+    def formula(self, template: Template, nest: Nest) -> Compiled:
+        """Costs of mappings of a nest."""
+        found = self.formulas.get(nest)
+        if found is None:
+            found = self.formulas[nest] = closed_form(template.einsum, template.arch, nest)
+        return found
+
+    def far(self, sizes: Sequence[Number]) -> list[Number]:
+        """How far each stored mapping is: the product of ratios of its sizes and those."""
+        found: list[Number] = []
+        for (some, which), size in zip(self._sizes, sizes, strict=True):
+            ratios = [xp.maximum(size / own, own / size) for own in some]
+            if not found:
+                found = [ratios[n] for n in which]
+            else:
+                found = [x * ratios[n] for x, n in zip(found, which, strict=True)]
+        return found
+
+    def nearest(self, sizes: F64) -> I64:
+        """Stored mappings nearest to each size, (few, rows), the nearest first; of two that are as
+        near the one that is stored first.
+        """
+        few = min(NEAREST, len(self.stored))
+        found = np.empty((few, sizes.shape[1]), dtype=np.int64)
+        for start in range(0, sizes.shape[1], CHUNK):
+            rows = slice(start, start + CHUNK)
+            found[:, rows] = _least(np.stack(self.far(list(sizes[:, rows]))), few)
+        return found
+
+    def nearest_to(self, sizes: Sequence[float]) -> list[Template]:
+        """As :meth:`templates`, of one size, each once.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        if not self.stored:
+            column = np.array(sizes)[:, None]
+            every, chosen = self.templates(column)
+            found = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+            return [*self._without_zeros(column), *found]
+        far = self.far(sizes)
+        return [self.stored[n] for n in sorted(range(len(far)), key=far.__getitem__)[:NEAREST]]
+
+    def _without_zeros(self, sizes: F64) -> list[Template]:
+        """The mapping of the grid's size nearest to one, searched by what its densities leave."""
+        if not self.leaves_zeros_out or not self.densities:
+            return []
+        key = tuple(self.problem.grid(sizes)[:, 0].tolist())
+        try:
+            return [
+                template_of(self.chip, self.problem, key, self.compute, self.bits, self.densities)
+            ]
+        except SilicastError as error:
+            if error.kind != "unsupported":
+                raise
+            return []
+
+    def templates(self, sizes: F64) -> tuple[list[Template], I64]:
+        """Mappings to try, and which of them for each size, (few, rows); of two that are the same
+        both stand there.
+
+        Raises:
+            SilicastError: no mapping fits.
+        """
+        if self.stored:
+            return list(self.stored), self.nearest(sizes)
+        cells = [self.problem.grid(sizes, way) for way in (0, 1)]
+        keys, where = np.unique(np.concatenate(cells, axis=1), axis=1, return_inverse=True)
+        found = [
+            template_of(self.chip, self.problem, tuple(key), self.compute, self.bits)
+            for key in keys.T.tolist()
+        ]
+        return found, where.reshape(2, -1)
+
+
+@lru_cache(maxsize=512)
+def work_of(
+    chip: Chip, problem: Problem, compute: str, bits: float, shares: tuple[float, ...],
+    densities: Densities,
+) -> Work:  # fmt: skip
+    """The one :class:`Work` of these."""
+    return Work(chip, problem, compute, bits, shares, densities)
+
+
+def counted(
+    chip: Chip, problem: Problem, sizes: Sequence[Number] | F64, compute: str, bits: float,
+    shares: tuple[float, ...] = (), main_shares: Sequence[Number] | F64 | None = None,
+    densities: Densities = (),
+) -> Counted:  # fmt: skip
+    """Costs of every size.
+
+    Args:
+        sizes: of each dimension, shape (rows,) or a number.
+        shares: of an element's bits, what each tensor's takes; () = all of them.
+        main_shares: of the words of each tensor between main memory and the chip, those that
+            really move, as ``sizes``: unrolled windows, results that stay.
+        densities: of the tensors, where the chip leaves zeros out.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    work = work_of(chip, problem, compute, bits, shares, densities)
+    if (asked := _ASKED.get()) is not None:
+        columns = np.array(sizes).reshape(len(sizes), -1)
+        asked.append(Asked(problem, compute, bits, columns, densities))
+    if sizes[0].__class__ is not np.ndarray:
+        shares_of_main = () if main_shares is None else tuple(main_shares)
+        return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))
+    if len(sizes[0]) <= FEW_ROWS or work.leaves_zeros_out:
+        own = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
+        every = [_of_one(work, *each) for each in zip(_columns(sizes), own, strict=True)]
+        return Counted(work.layout, np.array(every).T)
+    return _of_rows(work, np.stack(list(sizes)), main_shares)
+
+
+def _columns(rows: Sequence[F64] | F64) -> list[tuple[float, ...]]:
+    return list(zip(*(each.tolist() for each in rows), strict=True))
+
+
+@lru_cache(maxsize=16384)
+def _of_one(work: Work, sizes: tuple[float, ...], main_shares: tuple[float, ...]) -> list[float]:
+    """Costs of one size, in numbers; main memory's shares are of each tensor, () = all.
+
+    Raises:
+        SilicastError: none of the nearest mappings fits; of the first, what does not.
+    """
+    best: list[float] = []
+    least, refused = math.inf, list[SilicastError]()
+    for template in work.nearest_to(sizes):
+        try:
+            values = _of_template(work, template, sizes, main_shares)
+        except SilicastError as error:
+            if error.kind != "unsupported":
+                raise
+            refused.append(error)
+            continue
+        merit = values[Layout.CYCLES] * max(values[Layout.ENERGY], 1.0)
+        if merit < least or not best:
+            best, least = values, merit
+    if not best:
+        raise refused[0]
+    return best
+
+
+def _of_template(
+    work: Work, template: Template, sizes: tuple[float, ...], main_shares: tuple[float, ...]
+) -> list[float]:
+    """Costs of one size by one mapping."""
+    if work.leaves_zeros_out:
+        return work.without_zeros(template, sizes, main_shares)
+    fitted = template.fitted(sizes)
+    loops = tuple([place for place in template.places if fitted.get(place, 1.0) > 1.0])
+    nest = Nest(loops, template.batch.keep, work.shares, bool(main_shares))
+    inputs = [*sizes, *[fitted[place] for place in loops], *main_shares]
+    return work.formula(template, nest).of(inputs)
+
+
+def _of_rows(work: Work, sizes: F64, main_shares: Sequence[F64] | F64 | None) -> Counted:
+    """Costs of many sizes, (dims, rows)."""
+    templates, chosen = work.templates(sizes)
+    few, rows = chosen.shape
+    given = sizes if main_shares is None else np.concatenate([sizes, np.stack(list(main_shares))])
+    order = np.argsort(chosen.reshape(-1).astype(np.int16), kind="stable")
+    ends = np.searchsorted(chosen.reshape(-1)[order], np.arange(len(templates) + 1)).tolist()
+    groups: dict[Nest, list[tuple[Template, I64, F64, F64]]] = {}
+    for template, pair in zip(templates, itertools.pairwise(ends), strict=True):
+        if pair[0] < pair[1]:
+            at = order[slice(*pair)]
+            for part in _by_nest(work, template, given[:, at % rows], main_shares is not None):
+                nest, own, inputs, bounds = part
+                groups.setdefault(nest, []).append((template, at[own], inputs, bounds))
+    every = np.empty((work.layout.size, few * rows))
+    place = np.empty(few * rows, dtype=np.int64)
+    start = 0
+    for nest, parts in groups.items():
+        at = _together([rows for _, rows, _, _ in parts])
+        inputs = _together([own for _, _, own, _ in parts])
+        bounds = _together([own for *_, own in parts])
+        end = start + len(at)
+        values = [*inputs[: len(sizes)], *bounds, *inputs[len(sizes) :]]
+        for result, value in enumerate(work.formula(parts[0][0], nest).of(values)):
+            every[result, start:end] = value
+        place[at] = np.arange(start, end)
+        start = end
+    if few == 1:
+        return Counted(work.layout, every[:, place])
+    place = place.reshape(few, rows)
+    merit = every[Layout.CYCLES] * np.maximum(every[Layout.ENERGY], 1.0)
+    best = np.argmin(merit[place], axis=0)
+    return Counted(work.layout, every[:, place[best, np.arange(rows)]])
+
+
+def _by_nest(
+    work: Work, template: Template, given: F64, less_of_main: bool
+) -> Iterator[tuple[Nest, I64, F64, F64]]:
+    """Rows for which the loops of one template that turn are the same.
+
+    Yields:
+        the nest, its rows, their sizes and shares, and the bounds of its loops, (loops, rows).
+    """
+    fitted = template.fitted(list(given[: len(work.problem.dims)]))
+    places = [place for place in template.places if place in fitted]
+    bounds = np.empty((len(places), given.shape[1]))
+    for n, place in enumerate(places):
+        bounds[n] = fitted[place]
+    for turning, rows in _patterns(bounds > 1.0):
+        loops = tuple([places[n] for n in turning.tolist()])
+        nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
+        yield nest, rows, given[:, rows], bounds[turning[:, None], rows]
+
+
+def _together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def _least(values: F64, few: int) -> I64:
+    """Which of the values are the least of each row, (few, rows), the least first."""
+    found = np.empty((few, values.shape[1]), dtype=np.int64)
+    rows = np.arange(values.shape[1])
+    for n in range(few):
+        found[n] = np.argmin(values, axis=0)
+        values[found[n], rows] = np.inf
+    return found
+
+
+def _patterns(turning: NDArray[np.bool_]) -> list[tuple[I64, I64]]:
+    """Columns that are alike, (loops, rows): the loops that turn, and the rows of each pattern."""
+    differ = turning[turning.any(axis=1) & ~turning.all(axis=1)]
+    if not len(differ):
+        return [(np.flatnonzero(turning[:, 0]), np.arange(turning.shape[1]))]
+    packed = np.packbits(differ, axis=0)
+    wide = np.zeros((len(packed) + len(packed) % 2, packed.shape[1]), dtype=np.uint8)
+    wide[: len(packed)] = packed
+    keys = np.ascontiguousarray(wide.T).view(np.uint16)
+    order = np.lexsort(keys.T) if keys.shape[1] > 1 else np.argsort(keys[:, 0], kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
+    ends = [0, *starts.tolist(), len(order)]
+    return [
+        (np.flatnonzero(turning[:, order[start]]), order[start:end])
+        for start, end in itertools.pairwise(ends)
+    ]

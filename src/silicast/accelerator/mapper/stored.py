@@ -1,0 +1,176 @@
+"""Searched mappings: those that a design's file holds, and those of sizes of the grid."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from silicast.accelerator.counting.cost import Cost, Objective
+from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.counting.problems import Problem
+from silicast.accelerator.design.architecture_file import StoredTable
+from silicast.accelerator.design.chip import Chip
+from silicast.accelerator.mapper.mapper import Mapped, best_mapping
+from silicast.accelerator.mapper.template import Template
+from silicast.accelerator.zeros.zero_costs import (
+    Densities,
+    changes_anything,
+    in_words,
+    with_known_densities,
+)
+from silicast.accelerator.zeros.zero_mapping import mapped_zeros
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+
+EFFORT = 60_000
+"""Partial mappings that are tried for a size of the grid."""
+
+
+@lru_cache(maxsize=8192)
+def template_of(
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float,
+    densities: Densities = (),
+) -> Template:  # fmt: skip
+    """The searched mapping of one size.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    return template_from(chip, searched(chip, problem, sizes, compute, bits, EFFORT, densities))
+
+
+def searches() -> int:
+    """How many mappings of the grid this process has searched."""
+    return template_of.cache_info().misses
+
+
+def template_from(chip: Chip, found: Mapped) -> Template:
+    """A mapping that was found."""
+    arch, einsum = found.cost.architecture, found.cost.einsum
+    batch = MappingBatch.of(found.nest, einsum, arch)
+    return Template(einsum, arch, chip.rules, batch, _floats(einsum), time_gap(found.cost))
+
+
+def searched(
+    chip: Chip, problem: Problem, sizes: tuple[int, ...], compute: str, bits: float, effort: int,
+    densities: Densities = (),
+) -> Mapped:  # fmt: skip
+    """The best mapping of one size that ``effort`` partial mappings find: least energy times time,
+    or least time where energies are not stated.
+
+    Args:
+        densities: of the tensors, by which mappings are searched; () = as if nothing were zero.
+
+    Raises:
+        SilicastError: no mapping fits.
+    """
+    arch = chip.in_format(compute, bits)
+    einsum = problem.einsum(dict(zip(problem.dims, sizes, strict=True)))
+    einsum = with_known_densities(einsum, densities)
+    objective: Objective = "latency" if chip.missing_energy else "edp"
+    if changes_anything(arch, densities):
+        return mapped_zeros(einsum, arch, chip.rules, objective, effort)
+    return best_mapping(einsum, arch, chip.rules, objective=objective, effort=effort)
+
+
+def time_gap(found: Cost) -> float:
+    """How much less time any mapping could take: all units at work, and every word of main memory
+    moved once.
+    """
+    arch, einsum = found.architecture, found.einsum
+    shares = {
+        tensor.name: 1.0 if found.zeros is None else tensor.density.share
+        for tensor in einsum.tensors
+    }
+    left = math.prod(shares[tensor.name] for tensor in einsum.tensors if not tensor.is_output)
+    least = einsum.points * left / (arch.units * arch.compute.per_cycle)
+    for port in arch.memories[0].ports:
+        action = {True: "update", False: "read"}
+        words = sum(
+            tensor.size(einsum.bounds) * shares[tensor.name]
+            for tensor in einsum.tensors
+            if action[tensor.is_output] in port.actions
+            and (not port.tensors or tensor.name in port.tensors)
+        )
+        least = max(least, words / port.words_per_cycle)
+    return max(0.0, 1.0 - least / float(found.cycles[0]))
+
+
+def _floats(einsum: Einsum) -> F64:
+    return np.array([float(size) for size in einsum.bounds.values()])
+
+
+@lru_cache(maxsize=1024)
+def stored_templates(
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities = ()
+) -> tuple[Template, ...]:
+    """What was compiled for a problem; where some of it is for these densities, only that.
+
+    Raises:
+        SilicastError: a stored mapping does not belong to its design.
+    """
+    found = []
+    arch = chip.in_format(compute, bits)
+    own, others = _tables_of(chip, problem, compute, bits, densities)
+    for number, table in own or others:
+        try:
+            einsum = problem.einsum(table.sizes)
+            batch = MappingBatch.of(nest_of(table), einsum, arch)
+        except (SilicastError, KeyError, ValueError) as error:
+            raise SilicastError(
+                f"does not belong to this design: {error}", field=f"mapping[{number}]",
+                hint="compile the design anew",
+            ) from None  # fmt: skip
+        found.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
+    return tuple(found)
+
+
+def is_compiled_for(
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+) -> bool:
+    """Whether some of :func:`stored_templates` are for these densities; others stand in, if not."""
+    return bool(_tables_of(chip, problem, compute, bits, densities)[0])
+
+
+def _tables_of(
+    chip: Chip, problem: Problem, compute: str, bits: float, densities: Densities
+) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
+    """What a file stores for a problem, with its place: for these densities, and for others."""
+    key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
+    own, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
+    for number, table in enumerate(chip.stored):
+        if (table.op, table.format, table.bits) == key:
+            (own if table.density == stated else others).append((number, table))
+    return own, others
+
+
+def key_of(problem: Problem) -> str:
+    """The name of a problem in a file.
+
+    >>> key_of(Problem("conv2d", stride=2))
+    'conv2d/2/1'
+    """
+    if problem.stride == problem.dilation == 1:
+        return problem.op
+    return f"{problem.op}/{problem.stride}/{problem.dilation}"
+
+
+def nest_of(table: StoredTable) -> LoopNest:
+    """The loops of a stored mapping."""
+    loops = []
+    for text in table.loops:
+        place, dim, bound = text.split()
+        name, _, axis = place.partition("@")
+        loops.append(Loop(name, dim, int(bound), int(axis) if axis else -1))
+    return LoopNest(tuple(loops), {name: frozenset(kept) for name, kept in table.keeps.items()})
+
+
+def loops_text(nest: LoopNest) -> tuple[str, ...]:
+    """The loops as a file has them."""
+    return tuple(
+        f"{loop.slot}{f'@{loop.axis}' if loop.axis >= 0 else ''} {loop.dim} {loop.bound}"
+        for loop in nest.loops
+    )

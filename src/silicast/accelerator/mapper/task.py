@@ -1,0 +1,303 @@
+"""What a user names: a design and a problem, by words or by files of Timeloop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from silicast.accelerator.counting.cost import Cost, Objective, cost
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
+from silicast.accelerator.design.architecture import Architecture
+from silicast.accelerator.design.architecture_file import Design, find_design
+from silicast.accelerator.design.check import check_tensors
+from silicast.accelerator.mapper.constraints import Constraints
+from silicast.accelerator.mapper.mapper import EFFORT, Mapped, best_mapping
+from silicast.accelerator.mapper.policy import Policy, mapping_by_policy
+from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
+from silicast.accelerator.zeros import zero_costs
+from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
+from silicast.core.errors import SilicastError, unknown_name
+
+OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
+OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")
+TIMELOOP = "parsed-processed-input.yaml"
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """An einsum to be mapped onto a design under its rules, as its policy prefers."""
+
+    einsum: Einsum
+    architecture: Architecture
+    constraints: Constraints
+    policy: Policy = Policy()
+
+
+def task_of(
+    design: str, op: str = "", sizes: Sequence[str] = (), densities: Sequence[str] = ()
+) -> Task:
+    """A task as the command line gives it.
+
+    Args:
+        design: name in the catalog, an architecture file, or a folder of Timeloop's files.
+        op: conv2d or matmul; "" = the problem of Timeloop's files.
+        sizes: words like ``c=64``.
+        densities: words like ``Weights=0.4``; they go before those of the design.
+
+    Raises:
+        SilicastError: unknown names, sizes that are missing, or files that cannot be read.
+    """
+    folder = Path(design)
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        found = described(folder)
+        einsum = einsum_of(op, sizes) if op else found.einsum
+        einsum = with_densities(einsum, {}, densities)
+        return Task(einsum, found.architecture, found.constraints)
+    if not op:
+        raise _no_problem()
+    file = design if design.endswith(".toml") else ""
+    return task_on(find_design(design), einsum_of(op, sizes), densities, file)
+
+
+def _no_problem() -> SilicastError:
+    return SilicastError(
+        "an architecture file has no problem in it", field="op",
+        hint="give one, as in `conv2d c=3 m=64 p=112 q=112 r=7 s=7 stride=2`",
+    )  # fmt: skip
+
+
+def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file: str = "") -> Task:
+    """A task of an einsum on a design: with its densities, and as its policy prefers.
+
+    Args:
+        densities: words like ``Weights=0.4``; they go before those of the design.
+        file: of the design, for messages.
+
+    Raises:
+        SilicastError: a tensor that is not there.
+    """
+    try:
+        einsum = with_densities(einsum, chosen.content.density)
+        check_tensors(chosen.architecture, einsum.names)
+    except SilicastError as error:
+        raise error.located(file=file) from None
+    einsum = with_densities(einsum, {}, densities)
+    wished = chosen.content.policy
+    policy = Policy(wished.objective, wished.first, wished.round_up)
+    return Task(einsum, chosen.architecture, chosen.constraints, policy)
+
+
+def architecture_of(design: str) -> Architecture:
+    """A design by name, architecture file or folder of Timeloop's files.
+
+    Raises:
+        SilicastError: there is none, or it cannot be read.
+    """
+    folder = Path(design)
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        return described(folder).architecture
+    return find_design(design).architecture
+
+
+def notes_of(design: str, densities: Sequence[str] = ()) -> tuple[str, ...]:
+    """Statements about a design that change nothing, a line each.
+
+    Args:
+        design, densities: as of :func:`task_of`.
+
+    Raises:
+        SilicastError: it cannot be read.
+    """
+    folder = Path(design)
+    if folder.is_dir() or folder.name.endswith(".yaml"):
+        found = described(folder)
+        notes, architecture, stated = found.notes, found.architecture, not found.einsum.is_dense
+    else:
+        chosen = find_design(design)
+        notes, architecture, stated = (), chosen.architecture, bool(chosen.content.density)
+    if not (stated or densities) or architecture.knows_zeros:
+        return notes
+    nothing = (
+        "densities change nothing: no level of the design has a format, skip or gate, and its "
+        "units multiply zeros too (on_zero)"
+    )
+    return (*notes, nothing)
+
+
+def with_densities(
+    einsum: Einsum, known: Mapping[str, str | float], words: Sequence[str] = ()
+) -> Einsum:
+    """An einsum with densities by name.
+
+    Args:
+        known: tensor -> density; those of tensors that are not there are left.
+        words: like ``Weights=0.4``; see :func:`.density_of`.
+
+    Raises:
+        SilicastError: no such tensor, or no density.
+
+    >>> with_densities(einsum_of("matmul", ["m=2", "n=3", "k=4"]), {}, ["Weights=2:4"]).is_dense
+    False
+    """
+    given = dict(known)
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise SilicastError(
+                f"expected a tensor and its density, found {word!r}", field="density",
+                hint=f"as in {einsum.names[0]}=0.4",
+            )  # fmt: skip
+        einsum.tensor(name)
+        given[name] = value
+    return zero_costs.with_densities(einsum, given)
+
+
+def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
+    """An einsum by name and words.
+
+    Raises:
+        SilicastError: an unknown operation or size, or one that is missing or no whole number.
+
+    >>> einsum_of("matmul", ["m=2", "n=3", "k=4"]).points
+    24
+    """
+    try:
+        return sized(op, whole_sizes(sizes))
+    except SilicastError as error:
+        known = ", ".join(_sizes_of(op))
+        raise SilicastError(error.message, field=error.field, hint=f"{op} has {known}") from None
+
+
+def whole_sizes(words: Sequence[str]) -> dict[str, int]:
+    """Sizes of words like ``c=64``.
+
+    Raises:
+        SilicastError: a word is none.
+
+    >>> whole_sizes(["batch=8"])
+    {'batch': 8}
+    """
+    given: dict[str, int] = {}
+    for text in words:
+        name, _, value = text.partition("=")
+        if not (name and value.isdigit()):
+            raise SilicastError(f"expected a size like k=64, found {text!r}", field="sizes")
+        given[name] = int(value)
+    return given
+
+
+def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
+    """An einsum by name and sizes.
+
+    Raises:
+        SilicastError: an unknown operation or size, or one that is missing or no whole number.
+
+    >>> sized("matmul", {"m": 2, "n": 3, "k": 4}).points
+    24
+    """
+    known = _sizes_of(op)
+    for name, value in sizes.items():
+        if name not in known:
+            raise SilicastError(
+                f"expected a size like {next(iter(known))}=64, found {name}={value}",
+                field="sizes", hint=f"{op} has {', '.join(known)}",
+            )  # fmt: skip
+        if not isinstance(value, int):
+            raise SilicastError(f"{name} is {value!r}, no whole number", field="sizes")
+    missing = [
+        name for name, parameter in known.items()
+        if parameter.default is inspect.Parameter.empty and name not in sizes
+    ]  # fmt: skip
+    if missing:
+        raise SilicastError(f"{op} needs {', '.join(missing)}", field="sizes")
+    return OPERATIONS[op](**sizes)
+
+
+def _sizes_of(op: str) -> Mapping[str, inspect.Parameter]:
+    if op not in OPERATIONS:
+        raise unknown_name(
+            f"unknown operation {op!r}", "op", f"there are {', '.join(OPERATIONS)}"
+        )  # fmt: skip
+    return inspect.signature(OPERATIONS[op]).parameters
+
+
+def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
+    """The best mapping of a task.
+
+    Args:
+        objective: energy, latency or edp; "" = what the design's policy says, else energy.
+        effort: as of :func:`.best_mapping`.
+
+    Raises:
+        SilicastError: an unknown objective, or no mapping fits.
+    """
+    known = objective_of(objective or task.policy.objective or "energy")
+    if task.architecture.knows_zeros:
+        return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
+    if not task.policy.is_plain:
+        return mapping_by_policy(
+            task.einsum, task.architecture, task.constraints, task.policy, known, effort
+        )
+    return best_mapping(
+        task.einsum, task.architecture, task.constraints, objective=known, effort=effort
+    )
+
+
+def objective_of(name: str) -> Objective:
+    """An objective by its name.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    for known in OBJECTIVES:
+        if name == known:
+            return known
+    raise unknown_name(
+        f"unknown objective {name!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
+    )
+
+
+Change = Callable[[Task], Task]
+"""What is done to a task before it is mapped: its design at another node."""
+
+
+def as_stated(task: Task) -> Task:
+    """Nothing is changed."""
+    return task
+
+
+def given_mapping(folder: str, at: Change = as_stated) -> tuple[LoopNest, Cost]:
+    """The mapping that Timeloop's files hold, and what it costs by our own counts.
+
+    Args:
+        at: what is done to the design before it is counted.
+
+    Raises:
+        SilicastError: a file cannot be read, or the mapping does not belong to it.
+    """
+    path = Path(folder)
+    if not (path.is_dir() or path.name.endswith(".yaml")):
+        raise _no_problem()
+    if path.name.endswith(".yaml"):
+        path = path.parent
+    found = described(path)
+    nest = read_mapping(path / "map.yaml", found)
+    batch = MappingBatch.of(nest, found.einsum, found.architecture)
+    task = at(Task(found.einsum, found.architecture, found.constraints))
+    result = cost(task.einsum, task.architecture, batch)
+    if not result.fits[0]:
+        raise overflow(result)
+    return batch.nest(0, found.einsum, found.architecture), result
+
+
+def described(path: Path) -> Description:
+    """Timeloop's processed description, with the tables that stand beside it."""
+    folder = path if path.is_dir() else path.parent
+    tables = [folder / name for name in ("ERT.yaml", "ART.yaml")]
+    ert, art = (table if table.is_file() else None for table in tables)
+    return read_description(path / TIMELOOP if path.is_dir() else path, ert, art)

@@ -1,0 +1,1 @@
+"""Zeros that a design leaves out: densities, formats, skipped work."""

@@ -1,0 +1,101 @@
+"""What share of a dense mapping's words, products and steps is left without zeros, at least.
+
+A tile has a value that is not zero at least as often as a single word is not zero. So of no mapping
+are more accesses left out than each word alone would let be: the shares below bound what
+:mod:`~silicast.accelerator.zeros.sparse` counts, whatever the loops, and make prices that a dense
+search can go by.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from silicast.accelerator.counting.einsum import Einsum, Tensor
+from silicast.accelerator.counting.mapping import Keep
+from silicast.accelerator.design.architecture import Architecture, Elimination
+
+_WHOLE = 1.0 - 1e-12
+"""Rounding of shares that are multiplied."""
+
+
+@final
+@dataclass(frozen=True)
+class ZeroShares:
+    """Least shares of one einsum on one design, where memories keep ``keep``."""
+
+    einsum: Einsum
+    arch: Architecture
+    keep: Keep
+
+    def word(self, level: int, action: str, name: str, *, timed: bool) -> float:
+        """Of the words that an action moves: those that happen, or that take their time.
+
+        Args:
+            action: read, fill or update.
+        """
+        tensor = self.einsum.tensor(name)
+        kept = self._kept(name)
+        if level not in kept:
+            return 1.0
+        place = kept.index(level)
+        outermost_of_edge = kept[place - 1] if action == "fill" and place else level
+        return self.held(level, tensor) * self._needed(tensor, outermost_of_edge, timed=timed)
+
+    def held(self, level: int, tensor: Tensor) -> float:
+        """Of the words of a tile, those that are stored."""
+        chosen = self.arch.memories[level].format_of(tensor.name)
+        if chosen is None or not chosen.leaves_out_zeros:
+            return 1.0
+        return tensor.density.share * _WHOLE
+
+    @cached_property
+    def products(self) -> float:
+        """Of the products, those that happen."""
+        return self._products(timed=False)
+
+    @cached_property
+    def steps(self) -> float:
+        """Of the steps in time."""
+        return self._products(timed=True)
+
+    def _kept(self, name: str) -> list[int]:
+        return [level for level, names in enumerate(self.keep) if name in names]
+
+    def _rules(self, tensor: Tensor, level: int) -> list[Elimination]:
+        """What leaves out transfers of a tensor from a memory inwards, or from further out."""
+        kept = self._kept(tensor.name)
+        child = min((other for other in kept if other > level), default=len(self.keep))
+        places = [o for o in kept if o <= level] if tensor.is_output else range(child)
+        return [
+            rule for place in places for rule in self.arch.memories[place].eliminations
+            if rule.target == tensor.name
+        ]  # fmt: skip
+
+    def _needed(self, tensor: Tensor, level: int, *, timed: bool) -> float:
+        names = {
+            name for rule in self._rules(tensor, level) if rule.kind == "skip" or not timed
+            for name in rule.conditions if name in self.einsum.names
+        }  # fmt: skip
+        return math.prod(self.einsum.tensor(name).density.share for name in names) * (
+            _WHOLE if names else 1.0
+        )
+
+    def _products(self, *, timed: bool) -> float:
+        """Operands that need not come for a product to be left out."""
+        compute = self.arch.compute.on_zero
+        absent: set[str] = set()
+        for tensor in self.einsum.tensors:
+            if tensor.is_output:
+                continue
+            kept = self._kept(tensor.name)
+            for rule in self._rules(tensor, kept[-1]):
+                absent |= {name for name in rule.conditions if name in self.einsum.names}
+            known = compute == "skip" or (compute == "gate" and not timed)
+            if known or self.held(kept[-1], tensor) < 1.0:
+                absent.add(tensor.name)
+        return math.prod(self.einsum.tensor(name).density.share for name in absent) * (
+            _WHOLE if absent else 1.0
+        )

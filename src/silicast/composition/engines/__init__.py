@@ -1,0 +1,1 @@
+"""Engines as data: how they lower a graph, launch kernels and use the host."""

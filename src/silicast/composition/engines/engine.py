@@ -1,0 +1,461 @@
+"""Engines as data: how they launch kernels, their host work, fusion, streams and memory.
+
+An engine is one TOML file of ``catalog/engines``, with a source for each number.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Literal, final
+
+import msgspec
+
+from silicast.core.compiled import content_of, converted, entries, names_of, read_toml
+from silicast.core.errors import SilicastError
+from silicast.core.naming import NameIndex
+from silicast.kernels.engine_kernels import EngineKernels
+from silicast.workload.transformers.plan import ExtraLayers
+
+Launch = Literal["graph", "piecewise", "stream"]
+"""A captured graph replayed as a whole; in pieces, between which attention is launched; or every
+kernel launched on its own."""
+
+
+Kind = Literal["serving", "training", "framework"]
+
+FOLDER = "engines"
+
+
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unknown keys are errors."""
+
+
+class LaunchTable(_Strict, frozen=True):
+    """How kernels of a pass reach the device: replayed graph or one launch each.
+
+    Attributes:
+        prefill: of steps in which a sequence is in prefill, alone or beside decoding ones.
+        decode: of steps that only decode.
+        graph_batch_sizes: graphs are captured for so many tokens, ascending: smaller batches
+            are padded to the next, larger ones are launched one by one. [] = any size.
+    """
+
+    prefill: Launch
+    decode: Launch
+    graph_batch_sizes: list[int] = []
+
+
+class HostTable(_Strict, frozen=True):
+    """Host time of one step on the reference host, microseconds.
+
+    The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
+    token of a prefill + ``transport_us`` + ``rank_us`` per device beyond the first.
+
+    Attributes:
+        asynchronous: the work is done while the device runs the step before, so that the device
+            waits only where the work takes longer; else it waits for all of it.
+        gap_us: idle time of the device between two steps in any case.
+        step_us: fixed part of the work of a step.
+        request_us: on top, per running request.
+        token_us: on top, per new token of a prefill.
+        transport_us: on top, where the model spans several devices.
+        rank_us: on top, for each device beyond the first: engines that call their workers one by
+            one.
+        dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while
+            the device is busy with earlier kernels.
+        piece_us: likewise to replay one piece of a pass whose graphs are piecewise; there is a
+            piece between every two calls of attention.
+        backward_us: likewise in a backward pass, whose operations the framework's own engine
+            launches, without Python; 0 = as ``dispatch_us``.
+        between_us: what the thread that runs a framework's model code does between two calls:
+            Python, and operators that only view. It comes on top of each call; on devices that run
+            an operation in the thread that calls it, the call itself is part of the operation's
+            time, and this stands alone (0 = as ``dispatch_us`` there).
+        round_trip_us: from the end of a kernel whose result the host reads to the start of the
+            next; 0 = as in most frameworks.
+        log_sd: log standard deviation of these constants between hosts and versions.
+        launch_log_sd: likewise of ``dispatch_us``, ``backward_us`` and ``piece_us``, where it is
+            another.
+    """
+
+    step_us: float
+    request_us: float
+    token_us: float
+    transport_us: float
+    dispatch_us: float
+    rank_us: float = 0.0
+    backward_us: float = 0.0
+    between_us: float = 0.0
+    piece_us: float = 0.0
+    gap_us: float = 0.0
+    asynchronous: bool = False
+    round_trip_us: float = 0.0
+    log_sd: float = 0.5
+    launch_log_sd: float | None = None
+
+
+class ParallelTable(_Strict, frozen=True):
+    """Defaults of a parallel plan.
+
+    Attributes:
+        gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
+            their tokens for them; else each group runs its own.
+        extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
+        mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
+        expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
+        zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
+        dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
+        host_link_share, host_memory_share: of the peak rates of the link to the host and of the
+            host's memory, what copies and an update by the CPU reach. Judged: PCIe carries 80 to
+            90 % of its peak beside its headers; CPU-Adam of ZeRO-Offload (arXiv 2101.06840, table
+            4: 0.22 to 0.26 s for 10^9 parameters) moves 30 bytes a parameter at half of 256 GB/s.
+    """
+
+    dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
+    zero: int = 0
+    gradient_bits: int = 32
+    mixes_prefill: bool = True
+    gathers_dense: bool = False
+    extra_layers: ExtraLayers = "before_last"
+    expert_copies: int = 0
+    expert_places: int = 0
+    host_link_share: float = 0.85
+    host_memory_share: float = 0.5
+
+
+class ExpertTable(_Strict, frozen=True):
+    """What a training engine launches around the experts of a layer, beside the kernels that move
+    its tokens: all zero = nothing.
+
+    Attributes:
+        routing: small kernels of a forward pass that choose experts and count their tokens, each
+            over one number a token and expert.
+        routing_back: likewise of a backward pass.
+        waits: how often the host reads a result of these before it goes on, in a forward pass.
+        products: launches of one product of one expert, where a library runs them one after the
+            other; 0 = all experts are one kernel.
+        quantized_products: likewise where the product is in less than 16 bits.
+    """
+
+    routing: int = 0
+    routing_back: int = 0
+    waits: int = 0
+    products: int = 0
+    quantized_products: int = 0
+
+
+class FusionTable(_Strict, frozen=True):
+    """Neighbours in a pass that one kernel runs.
+
+    Attributes:
+        all_reduce_mb: architecture -> devices -> largest sum over the tensor-parallel ranks, 2^20
+            bytes, whose kernel also adds the residual and norms; none where not listed.
+        all_reduce_models: "all", or those with "experts" alone.
+        rope_append: architectures where one kernel rotates queries and keys and writes the cache.
+        attention: libraries whose one call attends for sequences in prefill and in decode.
+        quantize: recipe of a product -> kernels before it that also quantise its input: "norm",
+            "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
+    """
+
+    all_reduce_mb: dict[str, dict[str, float]] = {}
+    all_reduce_models: Literal["all", "experts"] = "all"
+    rope_append: list[str] = []
+    attention: list[str] = []
+    quantize: dict[str, list[Literal["norm", "all_reduce", "activation", "attention"]]] = {}
+
+
+class OverlapTable(_Strict, frozen=True):
+    """Nodes of a layer that run on a second stream beside others.
+
+    Attributes:
+        main, side: names of nodes of the two streams.
+        max_tokens: larger batches run them one after the other; 0 = any size.
+    """
+
+    main: list[str]
+    side: list[str]
+    max_tokens: int = 0
+
+
+class MemoryTable(_Strict, frozen=True):
+    """Device memory of the engine beside weights and cache.
+
+    Attributes:
+        usable_fraction: share of the device's memory that it may fill by default.
+        fraction_of: a server's share is of the "device", for everything; of what is "empty" when it
+            starts, for weights and cache; or of what is "free" beside all else, for the cache.
+        framework_gb: context, libraries, communication buffers and graphs, per device.
+        page_tokens: tokens of one block of the KV cache.
+        prefill_chunk_tokens: most new tokens of one step; 0 = no limit.
+        process_gb: in place of ``framework_gb``, of a process that computes in the host's memory.
+    """
+
+    usable_fraction: float
+    framework_gb: float
+    page_tokens: int
+    fraction_of: Literal["device", "empty", "free"] = "device"
+    prefill_chunk_tokens: int = 0
+    process_gb: float = 0.0
+
+
+class BoardTable(_Strict, frozen=True):
+    """Defaults of a server that depend on the board.
+
+    Attributes:
+        from_gib: memory of the boards from which on it holds, 2^30 bytes.
+        not_on: beginnings of names of boards for which it does not.
+        max_sequences, step_tokens: as of :class:`ServingTable`; 0 = not said here.
+        graph_rows: sequences of the largest captured graph, as far as memory is set aside for it.
+        set_aside_mib: least memory that is set aside.
+    """
+
+    from_gib: float
+    not_on: list[str] = []
+    max_sequences: int = 0
+    step_tokens: int = 0
+    graph_rows: int = 0
+    set_aside_mib: float = 0.0
+
+
+class SetAsideTable(_Strict, frozen=True):
+    """Memory that a server leaves to results and graphs, from which its share follows; 2^20 bytes.
+
+    Attributes:
+        fixed_mib: in any case; ``token_mib``: on top, per new token of the largest step;
+            ``row_mib``: per sequence of the largest graph; ``group_row_mib``: likewise for each
+            group of attention_dp, where there are several; ``gpu_mib``: per device of a replica.
+    """
+
+    fixed_mib: float = 0.0
+    token_mib: float = 0.0
+    row_mib: float = 0.0
+    group_row_mib: float = 0.0
+    gpu_mib: float = 0.0
+
+
+class LaunchLimitsTable(_Strict, frozen=True):
+    """The most new tokens of a step as an engine is launched for known traffic, where nobody states
+    it: the longest prompt, a token of each sequence that decodes, and a margin.
+
+    Attributes:
+        margin_tokens: the margin.
+        multiple: the sum is rounded up to whole such.
+    """
+
+    margin_tokens: int
+    multiple: int = 1
+
+    def tokens(self, prompt: int, sequences: int) -> int:
+        """The limit for the longest prompt and so many sequences beside it.
+
+        >>> LaunchLimitsTable(500, 32).tokens(1024, 16)
+        1568
+        """
+        return -(-(prompt + sequences + self.margin_tokens) // self.multiple) * self.multiple
+
+
+@final
+class ServingTable(_Strict, frozen=True):
+    """How requests are scheduled, on the reference host where it is about times.
+
+    Attributes:
+        policy: name of a scheduling policy (:mod:`silicast.serving.engines`).
+        max_sequences: most that run at once, by default; of all groups of attention_dp where
+            ``shares_sequences``.
+        step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
+        launch: what replaces it where the traffic is known; None = nothing.
+        blocks: of the KV cache; 0 = what fits.
+        boards: defaults that replace these; the last one that fits a board counts.
+        set_aside: what the share of memory follows from, where nobody states it.
+        front_us: what the front process, which takes one request after the other, does for one
+            before the scheduler knows it: HTTP, templates.
+        front_token_us: on top, per token of the prompt: tokenising.
+        back_us: from the end of a step until the client has its token: text, streaming.
+        log_sd: log standard deviation of these times between hosts and versions.
+        prefix_caching: prompts that begin alike share blocks by default.
+        options: further switches of the policy, by the engine's own names.
+        host_link_share: of the rate of the link to the host's memory that copies of the cache have.
+        host_call_us: a call of the driver that copies one block of one layer, keys or values, where
+            the engine copies them so.
+    """
+
+    policy: str
+    max_sequences: int
+    step_tokens: int = 0
+    launch: LaunchLimitsTable | None = None
+    blocks: int = 0
+    shares_sequences: bool = False
+    boards: list[BoardTable] = []
+    set_aside: SetAsideTable | None = None
+    front_us: float = 0.0
+    front_token_us: float = 0.0
+    back_us: float = 0.0
+    log_sd: float = 0.5
+    prefix_caching: bool = False
+    options: dict[str, float | str] = {}
+    host_link_share: float = 0.85
+    host_call_us: float = 0.0
+
+
+@final
+class UnmeasuredTable(_Strict, frozen=True):
+    """Releases that no pass and no constant was measured of.
+
+    Attributes:
+        before: all before this one; "" = none.
+        log_sd: how far the device's part of a pass is off as a whole under such a release.
+    """
+
+    before: str = ""
+    log_sd: float = 0.0
+
+
+@final
+class Engine(_Strict, frozen=True):
+    """One engine.
+
+    Attributes:
+        kind: "serving" engines answer inference and serving, "training" ones training, "framework"
+            is a bare framework.
+        compiles: a compiler fuses a framework's operations.
+        fused_layers: layers are a training library's own, not those of the model's code.
+        operators: library of a framework's own operators, where a processor runs them in the
+            thread that calls them; "" = it is no framework.
+        collectives: library that carries out its collectives.
+        runs_on: places where it runs (:func:`~silicast.hardware.platforms.runs_on`); [] = anywhere.
+        options_on: option -> places where it means something; not listed = wherever it runs.
+        nvls: it lets the usual library reduce in an NVLink switch (NVLink SHARP).
+        kernels: the kernel libraries it takes, by architecture and op family.
+        parallel: its parallel plan where the user states none.
+        serving: how it schedules requests; None = it serves none.
+        experts: what training launches around them.
+        fusion: neighbours that one kernel runs.
+        overlap: nodes on a second stream, in steps that replay a graph.
+        since: option -> the version that first had it on; earlier ones run without.
+        earlier: version -> the engine that stands for those before it.
+        unmeasured: releases that nothing was measured of.
+        release_log_sd: the error that kernels share because the release is such a one.
+        default_for: tasks that take this engine where a scenario names none.
+        caveats: parts of it that are not modelled yet, in the warnings of every answer.
+        sources: dotted field path -> origin of the number.
+    """
+
+    name: str
+    kind: Kind
+    version: str
+    launch: LaunchTable
+    host: HostTable
+    memory: MemoryTable
+    collectives: str
+    aliases: list[str] = []
+    compiles: bool = False
+    fused_layers: bool = False
+    operators: str = ""
+    nvls: bool = True
+    runs_on: list[str] = []
+    options_on: dict[str, list[str]] = {}
+    kernels: EngineKernels = EngineKernels()
+    parallel: ParallelTable = ParallelTable()
+    serving: ServingTable | None = None
+    experts: ExpertTable = ExpertTable()
+    fusion: FusionTable = FusionTable()
+    overlap: list[OverlapTable] = []
+    since: dict[str, str] = {}
+    earlier: dict[str, str] = {}
+    unmeasured: UnmeasuredTable = UnmeasuredTable()
+    release_log_sd: float = 0.0
+    default_for: list[str] = []
+    caveats: list[str] = []
+    sources: dict[str, str] = {}
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.version, self.launch.decode, self.host.asynchronous))
+
+    def padded(self, *, prefill: bool) -> bool:
+        """Whether steps that fit a captured graph are padded to it."""
+        launch = self.launch.prefill if prefill else self.launch.decode
+        return launch != "stream" and bool(self.launch.graph_batch_sizes)
+
+
+def load_engine_file(path: Path) -> Engine:
+    """The engine in a TOML file.
+
+    Raises:
+        SilicastError: unreadable, not TOML or not an engine, or it names a family, library, call
+            or recipe that does not exist; names file and field.
+    """
+    return check_engine(converted(read_toml(path), Engine, path), path)
+
+
+def check_engine(engine: Engine, path: Path) -> Engine:
+    """The engine, if every name in its file is known.
+
+    Raises:
+        SilicastError: a family, library, call or recipe that does not exist; names file and field.
+    """
+    from silicast.communication.library import collective_libraries
+    from silicast.kernels.implementation import families
+
+    known_collectives = collective_libraries()
+    _known("collectives", "communication library", engine.collectives, known_collectives, path)
+    for field, what, name, known in engine.kernels.named(families()):
+        _known(f"kernels.{field}", what, name, known, path)
+    return engine
+
+
+def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -> None:
+    """Raises SilicastError, with the nearest of ``known``, unless ``name`` is among them."""
+    names = list(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name[:80], names, n=3, cutoff=0.5)
+    raise SilicastError(
+        f"unknown {what} {name[:80]!r}",
+        kind="unknown_name",
+        field=field,
+        hint=f"did you mean {' or '.join(near)}?"
+        if near
+        else f"known: {', '.join(filter(None, names))}",
+        file=str(path),
+    )
+
+
+@cache
+def engine_names() -> NameIndex[str]:
+    """All engines of the catalog by name and alias."""
+    return NameIndex("engine", names_of(FOLDER))
+
+
+@cache
+def engine_index() -> NameIndex[Engine]:
+    """All engines of the catalog, each read: for listings, not for finding one."""
+    found = {name: _engine(name) for name in entries(FOLDER)}
+    return NameIndex("engine", {name: (each, each.aliases) for name, each in found.items()})
+
+
+def find_engine(name: str) -> Engine:
+    """An engine by name or alias; a path to an engine file works too."""
+    if name.endswith(".toml"):
+        return load_engine_file(Path(name))
+    return _engine(engine_names().get(name))
+
+
+@cache
+def default_engine(task: str) -> str:
+    """The engine of a task whose scenario names none; "" = the task runs on none."""
+    return next((name for name in entries(FOLDER) if task in _engine(name).default_for), "")
+
+
+def engines_of(kind: Kind) -> list[str]:
+    """Names of the engines of one kind."""
+    return [name for name in entries(FOLDER) if _engine(name).kind == kind]
+
+
+@cache
+def _engine(name: str) -> Engine:
+    file = entries(FOLDER)[name].file
+    engine = content_of(FOLDER, name, Engine)
+    return check_engine(engine, Path(file)) if file else engine  # tests check the package's files

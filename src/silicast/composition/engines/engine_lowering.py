@@ -1,0 +1,101 @@
+"""A graph as an engine runs it: library, format and cache state of every op; what one call holds.
+
+Kernels follow each other without gaps on the device, so all are timed as in a replayed graph; what
+launching them costs is part of the timeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silicast.composition.step.machine import Machine
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op
+from silicast.workload.transformers.plan import Plan
+
+COLLECTIVES = frozenset(
+    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+)
+READ_FROM_MEMORY = frozenset(("gemm", "moe", "attention_decode", "mla_decode", "embedding"))
+"""Between two uses of a layer's weights and cached keys the whole model passes through L2."""
+DECODES_FROM_MEMORY = frozenset(("sparse_attention", "indexer_logits"))
+"""As :data:`READ_FROM_MEMORY`, of families that prefills have too: there the keys are new."""
+STREAMED = frozenset(("rmsnorm", "layernorm", "silu_mul", "rope", "elementwise", "softmax"))
+"""In a pass, products whose weights stream through the L2 run between these."""
+
+OWN_NODES = {
+    "attention_prefill": (("append", False), ("rope", False)),
+    "attention_decode": (("append", False), ("rope", False)),
+    "mla_prefill": (("append", False), ("project", False)),
+    "mla_decode": (("append", False), ("project", False)),
+}
+"""Cache update, rotation and projections of the latent, which engines' attention calls may hold,
+have nodes of their own."""
+
+ROUTING_NODE = "router_softmax"
+"""Some engines' calls of the experts choose them too."""
+
+
+def engine_graph(graph: Graph, machine: Machine, plan: Plan = Plan()) -> Graph:
+    """``graph`` with the ops that the machine's engine runs; nodes that are part of another node's
+    call are left out.
+    """
+    known: dict[Op, Op] = {}
+    blocks = tuple(
+        replace(block, nodes=tuple(_nodes(block, machine, plan, known))) for block in graph.blocks
+    )
+    boundary = tuple(_lowered(node, machine, plan, known) for node in graph.boundary)
+    return replace(graph, blocks=blocks, boundary=boundary)
+
+
+def _nodes(block: Block, machine: Machine, plan: Plan, known: dict[Op, Op]) -> list[Node]:
+    kernels, architecture = machine.engine.kernels, machine.device.architecture
+    routes = kernels.holds("moe", "route", architecture)
+    return [
+        _lowered(node, machine, plan, known)
+        for node in block.nodes
+        if not (routes and node.name == ROUTING_NODE)
+    ]
+
+
+def _lowered(node: Node, machine: Machine, plan: Plan, known: dict[Op, Op]) -> Node:
+    op = known.get(node.op)
+    if op is None:
+        op = known[node.op] = engine_op(node.op, machine, plan)
+    return replace(node, op=op)
+
+
+def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
+    """The op with the library and kernel that the engine takes for it on the machine's device."""
+    engine, architecture = machine.engine, machine.device.architecture
+    kernels, family = engine.kernels, op.family
+    library = op.variant.library or kernels.library(family, architecture)
+    if family in COLLECTIVES:
+        library = engine.collectives
+    elif not library and machine.in_line:
+        library = engine.operators
+    dtype = kernels.recipe(family, architecture, op.variant.dtype)
+    named = "" if plan.attention_dp > 1 else kernels.kernel(family, architecture, dtype)
+    variant = replace(
+        op.variant,
+        dtype=dtype,
+        kernel=op.variant.kernel or named,
+        library=library,
+        cache=_cache_state(op),
+        launch="graph",
+        flags=tuple(sorted((*op.variant.flags, *OWN_NODES.get(family, ())))),
+    )
+    return replace(op, variant=variant)
+
+
+def _from_memory(op: Op) -> bool:
+    """Whether its operands come from memory; of recurrent mixers, states that a step updates."""
+    if op.family in DECODES_FROM_MEMORY:
+        return op.variant.flag("decode")
+    return op.family in READ_FROM_MEMORY or op.variant.flag("generation")
+
+
+def _cache_state(op: Op) -> str:
+    if _from_memory(op):
+        return "cold"
+    return "between" if op.family in STREAMED else op.variant.cache

@@ -1,0 +1,322 @@
+"""Switches of engines that a user may set, under one set of names; engines' own flags are aliases.
+
+============================= ==================== =============================================
+option                        values               what it does
+============================= ==================== =============================================
+``async_scheduling``          true, false          prepares a step while the device runs the last
+``cuda_graph``                "full", "piecewise", how decode steps, of a bare framework whole
+                              "off"                passes, reach the device; "off" is eager
+``overlap``                   true, false          second streams (shared experts beside others)
+``fused_all_reduce``          true, false          sums over ranks that also add and norm
+``nvls``                      true, false          long sums are made in the NVLink switch
+``policy``                    a name               the scheduling policy, of another engine too:
+                                                   vllm-v1, vllm-v0, sarathi, sglang, trtllm,
+                                                   orca, static, lightllm
+``max_num_seqs``              1 and more           most sequences that run at once
+``max_num_batched_tokens``    1 and more, -1       most new tokens of a step; -1 = no chunks
+``gpu_memory_utilization``    above 0, at most 1   share of memory, of what the engine means by it
+``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
+``max_total_tokens``          1 and more           likewise in tokens
+``block_size``                1 to 1024            tokens of a block of the KV cache
+``enable_prefix_caching``     true, false          prompts that begin alike share blocks
+``enable_chunked_prefill``    true, false          prompts may be cut over steps
+``schedule_policy``           "fcfs", "lpm"        order in which waiting requests are served
+``num_redundant_experts``     0 and more           copies of experts in memory, over all ranks
+``num_slots``                 1 and more           places for experts and copies, over all ranks
+============================= ==================== =============================================
+
+Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the page of each policy in
+:mod:`silicast.serving.engines` says what they mean.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from silicast.composition.engines.engine import BoardTable, Engine, Launch, ServingTable
+from silicast.core.errors import SilicastError
+
+EAGER_CAVEAT = (
+    "without graphs an engine's own Python runs between kernels; only launches are modelled, "
+    "and short steps may take several times as long"
+)
+_GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
+
+
+def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
+    """The engine with the given options.
+
+    Raises:
+        SilicastError: an option that is not known, or a value of another kind; names the field.
+
+    >>> from silicast.composition.engines.engine import find_engine
+    >>> with_options(find_engine("vllm"), {"async_scheduling": False}).host.asynchronous
+    False
+    """
+    asked: dict[str, tuple[str, Any]] = {}
+    for name, value in options.items():
+        option = ALIASES.get(name, name)
+        if option not in _OPTIONS:
+            near = difflib.get_close_matches(name[:80], [*_OPTIONS, *ALIASES], n=2, cutoff=0.5)
+            raise SilicastError(
+                f"options of engines: {name[:80]!r} is not modelled",
+                kind="not_yet",
+                field=f"engine.options.{name[:80]}",
+                hint=f"did you mean {' or '.join(near)}?"
+                if near
+                else f"known: {', '.join(_OPTIONS)}",
+            )
+        if option in asked:
+            raise SilicastError(
+                f"{name} and {asked[option][0]} are the same option",
+                field=f"engine.options.{name}",
+                hint="give one of them",
+            )
+        asked[option] = name, value
+    for option, change in _OPTIONS.items():  # in this order: the size of a block comes first
+        if option in asked:
+            engine = change(engine, asked[option][1])
+    return engine
+
+
+def _yes_or_no(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SilicastError(
+            f"expected true or false, found {value!r:.40}", field=f"engine.options.{name}"
+        )
+    return value
+
+
+def _async_scheduling(engine: Engine, value: Any) -> Engine:
+    chosen = _yes_or_no("async_scheduling", value)
+    host = msgspec.structs.replace(engine.host, asynchronous=chosen)
+    return msgspec.structs.replace(engine, host=host)
+
+
+def _cuda_graph(engine: Engine, value: Any) -> Engine:
+    chosen = ("full" if value else "off") if isinstance(value, bool) else value
+    if not isinstance(chosen, str) or chosen not in _GRAPHS:
+        raise SilicastError(
+            f"expected one of {', '.join(_GRAPHS)}, found {value!r:.40}",
+            field="engine.options.cuda_graph",
+        )
+    decode = _GRAPHS[chosen]
+    prefill = "stream" if decode == "stream" else engine.launch.prefill
+    if engine.kind == "framework":  # a whole pass is captured
+        prefill = decode
+    launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
+    caveats = engine.caveats
+    if decode == "stream" and engine.kind == "serving":
+        caveats = [*caveats, EAGER_CAVEAT]
+    return msgspec.structs.replace(engine, launch=launch, caveats=caveats)
+
+
+def _overlap(engine: Engine, value: Any) -> Engine:
+    if _yes_or_no("overlap", value):
+        return engine
+    return msgspec.structs.replace(engine, overlap=[])
+
+
+def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
+    if _yes_or_no("fused_all_reduce", value):
+        return engine
+    fusion = msgspec.structs.replace(engine.fusion, all_reduce_mb={})
+    return msgspec.structs.replace(engine, fusion=fusion)
+
+
+def _nvls(engine: Engine, value: Any) -> Engine:
+    return msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", value))
+
+
+def _serving(name: str, engine: Engine) -> ServingTable:
+    if engine.serving is None:
+        raise SilicastError(
+            f"{engine.name} serves no requests",
+            field=f"engine.options.{name}",
+            hint="an engine of kind serving",
+        )
+    return engine.serving
+
+
+def _number(name: str, value: Any, least: float, most: float, *, whole: bool = True) -> float:
+    """A number within its range, the ends included."""
+    right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not right or not least <= value <= most:
+        what = "a whole number" if whole else "a number"
+        raise SilicastError(
+            f"expected {what} from {least:g} to {most:g}, found {value!r:.40}",
+            field=f"engine.options.{name}",
+        )
+    return float(value)
+
+
+def _served(engine: Engine, name: str, **fields: Any) -> Engine:
+    """Fields of the serving table, which no board changes any more."""
+    table = _serving(name, engine)
+    cleared = {each: 0 for each in fields if each in BoardTable.__struct_fields__}
+    boards = [msgspec.structs.replace(board, **cleared) for board in table.boards]
+    table = msgspec.structs.replace(table, **({"boards": boards} | fields))
+    return msgspec.structs.replace(engine, serving=table)
+
+
+def _max_num_seqs(engine: Engine, value: Any) -> Engine:
+    most = int(_number("max_num_seqs", value, 1, MOST))
+    return _served(engine, "max_num_seqs", max_sequences=most)
+
+
+def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
+    name = "max_num_batched_tokens"
+    tokens = 0 if value == -1 else int(_number(name, value, 1, MOST))
+    memory = msgspec.structs.replace(engine.memory, prefill_chunk_tokens=tokens)
+    engine = _served(engine, name, step_tokens=tokens, launch=None)
+    return msgspec.structs.replace(engine, memory=memory)
+
+
+def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
+    name = "gpu_memory_utilization"
+    share = _number(name, value, 0.01, 1.0, whole=False)
+    memory = msgspec.structs.replace(engine.memory, usable_fraction=share)
+    engine = _served(engine, name, set_aside=None)
+    return msgspec.structs.replace(engine, memory=memory)
+
+
+def _num_gpu_blocks(engine: Engine, value: Any) -> Engine:
+    blocks = int(_number("num_gpu_blocks", value, 1, MOST))
+    return _served(engine, "num_gpu_blocks", blocks=blocks)
+
+
+def _max_total_tokens(engine: Engine, value: Any) -> Engine:
+    tokens = int(_number("max_total_tokens", value, 1, MOST))
+    blocks = max(tokens // max(engine.memory.page_tokens, 1), 1)
+    return _served(engine, "max_total_tokens", blocks=blocks)
+
+
+def _block_size(engine: Engine, value: Any) -> Engine:
+    tokens = int(_number("block_size", value, 1, 1024))
+    _serving("block_size", engine)
+    memory = msgspec.structs.replace(engine.memory, page_tokens=tokens)
+    return msgspec.structs.replace(engine, memory=memory)
+
+
+def _enable_prefix_caching(engine: Engine, value: Any) -> Engine:
+    name = "enable_prefix_caching"
+    return _served(engine, name, prefix_caching=_yes_or_no(name, value))
+
+
+def _num_redundant_experts(engine: Engine, value: Any) -> Engine:
+    copies = int(_number("num_redundant_experts", value, 0, 1 << 16))
+    return _spread(engine, expert_copies=copies, expert_places=0)
+
+
+def _num_slots(engine: Engine, value: Any) -> Engine:
+    return _spread(engine, expert_places=int(_number("num_slots", value, 1, 1 << 16)))
+
+
+def _spread(engine: Engine, **fields: Any) -> Engine:
+    """Fields of the parallel table."""
+    table = msgspec.structs.replace(engine.parallel, **fields)
+    return msgspec.structs.replace(engine, parallel=table)
+
+
+def _policy(engine: Engine, value: Any) -> Engine:
+    if not isinstance(value, str):
+        raise SilicastError(f"expected a name, found {value!r:.40}", field="engine.options.policy")
+    return _served(engine, "policy", policy=value.casefold().replace("_", "-"))
+
+
+def _switch(name: str) -> Callable[[Engine, Any], Engine]:
+    """A switch of the policy: true, false, a number or a word."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        if not isinstance(value, (bool, int, float, str)):
+            raise SilicastError(
+                f"expected a number or a word, found {value!r:.40}", field=f"engine.options.{name}"
+            )
+        if not isinstance(value, str):
+            stated = int(value) if isinstance(value, bool) else value
+            value = _number(name, stated, 0, MOST, whole=False)
+        options = _serving(name, engine).options | {name: value}
+        return _served(engine, name, options=options)
+
+    return change
+
+
+MOST = 1 << 40
+
+POLICY_SWITCHES = (
+    "enable_chunked_prefill",
+    "schedule_policy",
+    "schedule_conservativeness",
+    "enable_mixed_chunk",
+    "ignore_eos",
+    "capacity_scheduler_policy",
+    "enable_balance",
+    "timeout_iters",
+    "scheduler_recv_interval",
+    "long_prefill_token_threshold",
+    "reserve_full_isl",
+    "watermark",
+    "max_wait_tokens",
+    "preferred_batch_size",
+    "max_queue_delay_us",
+    "instance_count",
+    "preemption_mode",
+    "swap_space",
+    "kv_offloading_size",
+    "enable_hierarchical_cache",
+    "hicache_ratio",
+    "hicache_size",
+    "hicache_write_policy",
+)
+"""Switches that the scheduling policies read, as they are."""
+
+ALIASES: Mapping[str, str] = {
+    "scheduler": "policy",
+    "chunk_tokens": "max_num_batched_tokens",
+    "max_running_requests": "max_num_seqs",
+    "max_batch_size": "max_num_seqs",
+    "chunked_prefill_size": "max_num_batched_tokens",
+    "max_num_tokens": "max_num_batched_tokens",
+    "mem_fraction_static": "gpu_memory_utilization",
+    "free_gpu_memory_fraction": "gpu_memory_utilization",
+    "num_gpu_blocks_override": "num_gpu_blocks",
+    "page_size": "block_size",
+    "tokens_per_block": "block_size",
+    "enable_block_reuse": "enable_prefix_caching",
+    "scheduler_reserve_full_isl": "reserve_full_isl",
+    "enable_hicache": "enable_hierarchical_cache",
+    "ep_num_redundant_experts": "num_redundant_experts",
+}
+"""Engines' own names of an option -> the one here."""
+
+_OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
+    "async_scheduling": _async_scheduling,
+    "cuda_graph": _cuda_graph,
+    "overlap": _overlap,
+    "fused_all_reduce": _fused_all_reduce,
+    "nvls": _nvls,
+    "policy": _policy,
+    "max_num_seqs": _max_num_seqs,
+    "max_num_batched_tokens": _max_num_batched_tokens,
+    "gpu_memory_utilization": _gpu_memory_utilization,
+    "num_gpu_blocks": _num_gpu_blocks,
+    "block_size": _block_size,
+    "max_total_tokens": _max_total_tokens,
+    "enable_prefix_caching": _enable_prefix_caching,
+    "num_redundant_experts": _num_redundant_experts,
+    "num_slots": _num_slots,
+    **{name: _switch(name) for name in POLICY_SWITCHES},
+}
+
+QUEUE_OPTIONS = (
+    *("policy", "max_num_seqs", "num_gpu_blocks", "max_total_tokens", "enable_prefix_caching"),
+    *POLICY_SWITCHES,
+)
+"""Options that mean something where requests queue alone."""
+
+OPTIONS = ("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls")
+"""Switches of how a step runs."""

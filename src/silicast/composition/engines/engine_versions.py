@@ -1,0 +1,39 @@
+"""Earlier versions of an engine: another file, or switches that were off."""
+
+from __future__ import annotations
+
+import msgspec
+
+from silicast.composition.engines.engine import Engine, find_engine
+from silicast.composition.engines.engine_options import with_options
+from silicast.core.releases import is_before
+
+
+def as_of(engine: Engine, version: str) -> Engine:
+    """The engine in a version; "" = the version of its file.
+
+    >>> from silicast.composition.engines.engine import find_engine
+    >>> as_of(find_engine("vllm"), "0.6.3").name
+    'vllm-v0'
+    >>> as_of(find_engine("vllm"), "v0.13.0").host.asynchronous
+    False
+    >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
+    0.26
+    """
+    found = _file_of(engine, version)
+    if is_before(version, engine.unmeasured.before):
+        return msgspec.structs.replace(found, release_log_sd=engine.unmeasured.log_sd)
+    return found
+
+
+def _file_of(engine: Engine, version: str) -> Engine:
+    """The file for a version, less the options that it did not have yet."""
+    for first, earlier in engine.earlier.items():
+        if is_before(version, first):
+            return _file_of(find_engine(earlier), version)
+    return with_options(engine, dict.fromkeys(lacking(engine, version), False))
+
+
+def lacking(engine: Engine, version: str) -> tuple[str, ...]:
+    """Options that were off in an earlier version."""
+    return tuple(name for name, first in engine.since.items() if is_before(version, first))

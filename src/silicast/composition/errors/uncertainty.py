@@ -1,0 +1,441 @@
+"""The error of a sum of kernels: what its parts share adds up, what is their own averages out.
+
+The residual of a kernel of family f with sizes x on device d is taken as
+
+    log(measured / estimate) = device[d] + family[f] + both[d, f] + shape[d, f](x)
+
+four independent errors. ``shape`` is a field over the logs of the sizes: kernels of one shape have
+the very same error, and those a distance r apart (factors of two, Euclidean) share
+
+    correlation(r) = alike x exp(-r / reach)        r > 0
+
+of it, because what a model gets wrong about one problem it gets wrong about its neighbours. With
+s[i] the seconds of the kernels of shape i and own[i] the sd of its field, the variance of the sum
+is s own R own s, family by family; the other errors add linearly. ``alike``, ``reach`` and how much
+of what a device's kernels share is shared by all families come from residuals of held-out kernels
+(``lab/fit_uncertainty.py``), for each kind of knowledge: learned on the architecture, its
+constants known, or neither.
+
+Beside kernels there are the board as a whole, the host, the links, and composition itself: what a
+step takes that is none of its kernels, which depends on the way of execution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, final
+
+import numpy as np
+
+from silicast.composition.engines.engine import Engine
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.errors.error_correlation import (
+    KNOWLEDGE,
+    Knowledge,
+    Pairs,
+    constants,
+    knowledge_of,
+    octaves_of,
+    seen_of_op,
+    symbol_of,
+)
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.stage_graph import StageGraph, StageNode
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import TIERS, ErrorFactors
+
+Mode = Literal["eager", "compiled", "serving"]
+
+OF_DEVICE = frozenset(("device", "software"))
+"""Factors that kernels of a device share, more within a family than across."""
+OF_KERNELS = frozenset((*OF_DEVICE, "family", "campaign"))
+"""Factors that measuring a family's kernels on the device does away with."""
+HOST, NETWORK, COMPOSITION = "host", "network", "composition"
+RELEASE = "release"
+"""What kernels are off together under a release of the engine that nothing was measured of."""
+BOARD = "board"
+"""What models on one board are off together beyond what their kernels explain."""
+ALL_KERNELS = "kernels"
+"""The measurement of some kernels of every family."""
+MOST_LAYOUTS = 256
+"""Layouts that are remembered; results never depend on it."""
+
+_NO_LIMIT = 1e100
+"""Log sd: a finite one, for kernels that do not run."""
+
+MOST_SHAPES = 500
+"""Different shapes up to which each is told apart; their pairs are counted."""
+MOST_FAMILIES = 4
+"""Families whose measurement is tried, those with the largest share of the variance."""
+
+
+def mode_of(engine: Engine) -> Mode:
+    """How an engine executes, as far as the error of composition differs by it."""
+    if engine.kind == "serving":
+        return "serving"
+    return "compiled" if engine.compiles else "eager"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What is added up.
+
+    Attributes:
+        seconds: of each placed node, all its executions, shape (nodes,).
+        own_log_sd: of each node's own error, shape (nodes,).
+        shared: per node, loadings on shared factors; nodes of one call have one and the same.
+        tiers: of each node, as a place in ``core.prediction.TIERS``, shape (nodes,).
+        host_s: host time that the device waits for; launch_s: the part that launches kernels.
+        state_log_sd: of the power state that the device is in.
+    """
+
+    seconds: F64
+    own_log_sd: F64
+    shared: Sequence[Mapping[str, float]]
+    tiers: I64
+    host_s: float = 0.0
+    launch_s: float = 0.0
+    state_log_sd: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a sum, arrays of shape (nodes,).
+
+    Attributes:
+        seconds: of all executions of a node; runs: how many there are.
+        log_sd: of one execution.
+        host_s, host_log_sd: the host's time that the device waits for.
+    """
+
+    seconds: F64
+    runs: F64
+    log_sd: F64
+    host_s: float
+    host_log_sd: float
+
+    @property
+    def whole(self) -> float:
+        """The sum, seconds."""
+        return float(self.seconds.sum()) + self.host_s
+
+
+_Signature = tuple[int | tuple[tuple[str, float], ...], ...]
+
+
+def _signature(shared: Sequence[Mapping[str, float]]) -> _Signature:
+    """Factors of nodes by content: those of a call where it comes first, then its number."""
+    calls: dict[int, int] = {}
+    return tuple(
+        calls[id(factors)]
+        if id(factors) in calls
+        else (calls.setdefault(id(factors), len(calls)), tuple(factors.items()))[1]
+        for factors in shared
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What of a sum does not depend on its times.
+
+    Attributes:
+        names: shared factors; loadings: of each in each call, shape (factors, calls).
+        call: which call timed each node, shape (nodes,).
+        correlation: of each pair of shapes.
+        most_own: of each shape, what its own log sd is at most, shape (shapes,).
+    """
+
+    names: tuple[str, ...]
+    loadings: F64
+    call: I64
+    correlation: F64
+    most_own: F64
+
+
+@final
+class Uncertainty:
+    """Error factors of sums over the nodes of a stage graph.
+
+    Args:
+        graph: the nodes.
+        machine: where they run: how they are executed, and how certain its host constants are.
+        assumed: whether the model's structure was assumed.
+    """
+
+    def __init__(self, graph: StageGraph, machine: Machine, *, assumed: bool = False) -> None:
+        placed = graph.nodes
+        self.engine = machine.engine
+        self._whole = machine.evidence.whole
+        self.assumed = assumed
+        self.families = [node.op.family for node in placed]
+        self._runs = np.array([node.count for node in placed], dtype=np.float64)
+        self._routed = np.flatnonzero([_is_routed(node) for node in placed])
+        first, of_node = _shapes(placed, _exact)
+        if len(first) > MOST_SHAPES:
+            first, of_node = _shapes(placed, _octaves)
+        self._shape = np.array(of_node, dtype=np.int64)
+        kinds = {(n.op.family, n.op.variant.dtype): n.op for n in first}
+        seen = {kind: seen_of_op(machine.device, op) for kind, op in kinds.items()}
+        self._seen = [seen[node.op.family, node.op.variant.dtype] for node in placed]
+        self._shape_families = [node.op.family for node in first]
+        self._pairs = Pairs.of(first)
+        self._layouts: dict[tuple[frozenset[str], bytes, _Signature], _Layout] = {}
+        self._laid_out: Sequence[Mapping[str, float]] = ()
+        self._factors: _Signature = ()
+
+    def of(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
+        """The error of a sum.
+
+        Args:
+            measured: what is taken as measured on the machine: families of kernels, "host",
+                "network".
+        """
+        return self._errors(total, (measured,))[0]
+
+    def _errors(self, total: Sum, cases: Sequence[frozenset[str]]) -> list[ErrorFactors]:
+        """:meth:`of` for several sets of what is taken as measured."""
+        whole = float(total.seconds.sum()) + total.host_s
+        if whole <= 0.0:
+            return [ErrorFactors() for _ in cases]
+        layouts = [self._layout(total, measured) for measured in cases]
+        by_call = np.bincount(layouts[0].call, weights=total.seconds)  # the same in all of them
+        usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
+        composition = usual if self._whole is None else self._whole.log_sd
+        found = []
+        for measured, layout, causes in zip(
+            cases, layouts, self._own(total, layouts, whole), strict=True
+        ):
+            shares = (layout.loadings @ by_call / whole).tolist()
+            linear = dict(zip(layout.names, shares, strict=True))
+            linear |= self._beside_kernels(total, measured, whole)
+            causes[COMPOSITION] = composition
+            own = math.sqrt(math.fsum([value * value for value in causes.values()]))
+            found.append(ErrorFactors({n: v for n, v in linear.items() if v > 0.0}, own, causes))
+        return found
+
+    def _beside_kernels(
+        self, total: Sum, measured: frozenset[str], whole: float
+    ) -> dict[str, float]:
+        """Loadings of the power state, the engine's release, the host, routing and an assumed
+        structure.
+        """
+        known, linear = constants(), dict[str, float]()
+        host, launch = self.engine.host.log_sd, self.engine.host.launch_log_sd
+        if HOST in measured:
+            host = min(host, known["measured.host_log_sd"])
+            launch = None if launch is None else min(launch, known["measured.host_log_sd"])
+        on_device = (whole - total.host_s) / whole
+        linear["power_state"] = total.state_log_sd * on_device
+        if self._whole is None:
+            linear[RELEASE] = self.engine.release_log_sd * on_device
+        linear[HOST] = total.host_s * host / whole
+        if launch is not None:
+            linear[HOST] += total.launch_s * (launch - host) / whole
+        if len(self._routed):
+            routed = float(total.seconds[self._routed].sum())
+            linear["experts"] = routed * known["experts_log_sd"] / whole
+        if self.assumed:
+            linear["structure"] = known["structure_log_sd"]
+        return linear
+
+    def terms(self, total: Sum) -> Terms:
+        """The times of a sum and how certain each is alone."""
+        pairs = zip(total.shared, total.own_log_sd.tolist(), strict=True)
+        log_sd = np.array([math.hypot(own, *shared.values()) for shared, own in pairs])
+        host_log_sd = self.engine.host.log_sd
+        return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
+
+    def narrowed(self, total: Sum, now: ErrorFactors | None = None) -> dict[str, ErrorFactors]:
+        """Measurement -> the error that it would leave, the least first; without those that would
+        change nothing.
+
+        Args:
+            now: the error of the sum, if it is known.
+        """
+        now = now or self.of(total)
+        gain: dict[str, float] = {}
+        for name, value in (*now.loadings.items(), *now.causes.items()):
+            _, _, family = name.partition(":")
+            gain[family] = gain.get(family, 0.0) + value * value
+        families = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
+        families.sort(key=lambda name: -gain.get(name, 0.0))
+        tried = [*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings)]
+        cases = [frozenset((name,)) for name in tried]
+        if len(families) > 1:
+            tried.append(ALL_KERNELS)
+            cases.append(frozenset(families))
+        found = dict(zip(tried, self._errors(total, cases), strict=True))
+        chosen = [name for name in tried if found[name].variance < now.variance]
+        chosen.sort(key=lambda name: found[name].variance)
+        return {name: found[name] for name in chosen}
+
+    def _layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
+        """Remembered for sums whose kernel calls have the same factors."""
+        if total.shared is not self._laid_out:
+            self._laid_out, self._factors = total.shared, _signature(total.shared)
+        key = (measured, total.tiers.tobytes(), self._factors)
+        found = self._layouts.get(key)
+        if found is None:
+            if len(self._layouts) >= MOST_LAYOUTS:
+                self._layouts.clear()
+            found = self._layouts[key] = self._new_layout(total, measured)
+        return found
+
+    def _new_layout(self, total: Sum, measured: frozenset[str]) -> _Layout:
+        places: dict[tuple[int, str], int] = {}
+        spreads: list[dict[str, float]] = []
+        call = []
+        known: dict[str, Knowledge] = {}
+        for family, factors, tier, seen in zip(
+            self.families, total.shared, total.tiers.tolist(), self._seen, strict=True
+        ):
+            key = (id(factors), family)
+            call.append(places.setdefault(key, len(spreads)))
+            if call[-1] < len(spreads):
+                continue
+            knowledge = knowledge_of(factors, tier, seen)
+            spread = _after(split(factors, family, knowledge), family, measured)
+            spreads.append(spread)
+            if factors or TIERS[tier] != "analytic":  # else it does not run
+                whole = "learned" if _is_measured(family, measured) else knowledge
+                spread[BOARD] = constants()[f"{whole}.board_log_sd"]
+                known[family] = max(known.get(family, knowledge), knowledge, key=KNOWLEDGE.index)
+        names = tuple(sorted({name for spread in spreads for name in spread}))
+        loadings = [[spread.get(name, 0.0) for spread in spreads] for name in names]
+        most_own = np.full(len(self._shape_families), _NO_LIMIT)
+        if measured:
+            limited = [_is_measured(family, measured) for family in self._shape_families]
+            most = [_calibrated(family).own for family in self._shape_families]
+            most_own = np.where(limited, most, _NO_LIMIT)
+            known |= {name: "learned" for name in known if _is_measured(name, measured)}
+        return _Layout(
+            names,
+            np.array(loadings).reshape(len(names), len(spreads)),
+            np.array(call, dtype=np.int64),
+            self._pairs.correlation([known.get(name, "known") for name in self._pairs.families]),
+            most_own,
+        )
+
+    def _own(
+        self, total: Sum, layouts: Sequence[_Layout], whole: float
+    ) -> Iterator[dict[str, float]]:
+        """Cause -> log sd of what the shapes of a family leave open, under each layout."""
+        count, pairs = len(self._shape_families), self._pairs
+        spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
+        seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
+        most = np.array([layout.most_own for layout in layouts])
+        spreads = np.minimum(spread, seconds * most)
+        correlations = np.array([layout.correlation for layout in layouts])
+        products = correlations * spreads[:, pairs.one] * spreads[:, pairs.other]
+        families = len(pairs.causes)
+        places = pairs.family + families * np.arange(len(layouts))[:, None]
+        variances = np.bincount(
+            places.ravel(), weights=products.ravel(), minlength=families * len(layouts)
+        )
+        sds = np.sqrt(np.maximum(variances, 0.0)) / whole
+        for row in sds.reshape(len(layouts), families).tolist():
+            yield {name: sd for name, sd in zip(pairs.causes, row, strict=True) if sd > 0.0}
+
+
+def narrowed_sum(
+    terms: Sequence[tuple[float, ErrorFactors, Mapping[str, ErrorFactors]]],
+) -> dict[str, ErrorFactors]:
+    """Measurement -> the error it would leave of a sum of ``(time, error, narrowed errors)``."""
+    names = dict.fromkeys(name for _, _, narrowed in terms for name in narrowed)
+    found = {
+        name: ErrorFactors.of_sum(
+            [(time, narrowed.get(name, error)) for time, error, narrowed in terms]
+        )
+        for name in names
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1].variance))
+
+
+def _shapes(
+    placed: Sequence[StageNode], key_of: Callable[[StageNode], Hashable]
+) -> tuple[list[StageNode], list[int]]:
+    """A node of each shape, and the shape of each node."""
+    known: dict[Hashable, int] = {}
+    first: list[StageNode] = []
+    of_node = []
+    for node in placed:
+        of_node.append(known.setdefault(key_of(node), len(first)))
+        if of_node[-1] == len(first):
+            first.append(node)
+    return first, of_node
+
+
+def _exact(node: StageNode) -> Hashable:
+    return node.op.family, node.op.variant, node.op.dims, node.crosses
+
+
+def _octaves(node: StageNode) -> Hashable:
+    """Sizes of whole octaves: coarser shapes share more of their errors than they do."""
+    sizes = tuple((name, symbol_of(dim), round(octaves_of(dim))) for name, dim in node.op.dims)
+    return node.op.family, node.op.variant.dtype, sizes
+
+
+def split(factors: Mapping[str, float], family: str, knowledge: Knowledge) -> dict[str, float]:
+    """Shared factors of a call, the device's split in what all its kernels share ("device") and
+    what only those of the family do ("device:gemm").
+
+    >>> list(split({"device": 0.1, "family:gemm": 0.02}, "gemm", "known"))
+    ['family:gemm', 'device', 'device:gemm']
+    """
+    of_device = math.fsum(v * v for n, v in factors.items() if _kind(n) in OF_DEVICE)
+    found = {n: v for n, v in factors.items() if _kind(n) not in OF_DEVICE}
+    if of_device > 0.0:
+        everywhere = constants()[f"{knowledge}.device_share"]
+        found["device"] = math.sqrt(everywhere * of_device)
+        found[f"device:{family}"] = math.sqrt((1.0 - everywhere) * of_device)
+    return found
+
+
+def _kind(factor: str) -> str:
+    return factor.partition(":")[0]
+
+
+def _is_routed(node: StageNode) -> bool:
+    """Whether how evenly tokens choose decides its time; frameworks run experts one by one."""
+    return node.op.family == "moe" or node.name.startswith("experts_")
+
+
+def _is_measured(family: str, measured: frozenset[str]) -> bool:
+    return family in measured or (NETWORK in measured and family in COLLECTIVES)
+
+
+def _after(spread: dict[str, float], family: str, measured: frozenset[str]) -> dict[str, float]:
+    """Shared loadings of a call once something has been measured."""
+    if family in measured:
+        gone = [value for name, value in spread.items() if _kind(name) in OF_KERNELS]
+        found = {n: v for n, v in spread.items() if _kind(n) not in OF_KERNELS}
+        found[f"device:{family}"] = min(math.hypot(*gone), _calibrated(family).shared)
+        return found
+    if _is_measured(family, measured):
+        most = _calibrated(family).shared
+        return {name: min(value, most) for name, value in spread.items()}
+    return spread
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What measured kernels of a family leave: shared by them, and of each shape; log sd."""
+
+    shared: float
+    own: float
+
+
+@lru_cache(maxsize=256)
+def _calibrated(family: str) -> Calibrated:
+    known = constants()
+    name = NETWORK if family in COLLECTIVES else family
+    if f"calibrated.{name}.log_sd" not in known:
+        name = "other"
+    return Calibrated(known[f"calibrated.{name}.shared_log_sd"], known[f"calibrated.{name}.log_sd"])

@@ -1,0 +1,1 @@
+"""Device memory of a deployment, and what to do where it does not suffice."""

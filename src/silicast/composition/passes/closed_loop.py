@@ -1,0 +1,157 @@
+"""Time per output token of a few clients that each send a request when the last one is answered.
+
+With ``c`` clients every step decodes ``c`` sequences, at places of their outputs that are spread
+evenly. While a request is decoded, the others' prompts come in: each client's once in a lifetime of
+a request. A prompt stretches the steps that it takes part in, or stops decoding where the engine
+does not mix:
+
+    tpot = decode + (c - 1) x share x stretch / (output - 1)
+    stretch = chunks of the prompt: (step with the chunk - step without), or the prefill itself
+    share = decoding / (prefill + decoding), of a request's lifetime
+
+The clients must not be in step with each other, which varied lengths see to, and few: then prompts
+seldom meet. For many clients the queue has to be simulated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.power.energy import WorkEnergy, work_energy
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes, step_model
+from silicast.composition.timeline.breakdown import Breakdown
+from silicast.core.numerics import I64
+from silicast.core.prediction import Prediction, Quantity
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """What ``clients`` see in the mean.
+
+    Attributes:
+        decode: a step that only decodes.
+        stretch_s: what one prompt adds to the steps of the others.
+        tpot_s: time per output token after the first.
+        first_s: from a request to its first token, where it need not wait for another one.
+        tokens_per_s: output tokens of all clients.
+        steps: of :attr:`deployment`: one that only decodes, then those that a prompt takes.
+    """
+
+    clients: int
+    decode: Prediction
+    stretch_s: float
+    tpot_s: Quantity
+    first_s: Quantity
+    tokens_per_s: Quantity
+    deployment: Deployment
+    output: int
+    steps: tuple[StepTimes, ...]
+
+    def prompt_wait_s(self) -> float:
+        """What a prompt waits in the mean for those before it, if they come at random times: the
+        queue of one server whose work always takes as long (Pollaczek and Khinchine, M/D/1), and at
+        most all other prompts.
+        """
+        each_s = max(self.first_s.estimate - self.decode.seconds, 0.0)
+        busy = min(self.tokens_per_s.estimate / self.output * each_s, 1.0)
+        most_s = (self.clients - 1) * each_s
+        return most_s if busy >= 1.0 else min(busy * each_s / (2.0 * (1.0 - busy)), most_s)
+
+    def kernels_j(self) -> float:
+        """What the kernels of one device of every stage take for an output token, beyond what it
+        draws while it waits, joules.
+
+        While a request lives, every step decodes once for it, and each client's prompt comes in
+        once.
+        """
+        model = step_model(self.deployment)
+        decode, *mixed = (float(model.kernels_j(each)[0]) for each in self.steps)
+        beside = decode if self.deployment.policy.mixes_prefill else 0.0
+        prompt = sum(max(each - beside, 0.0) for each in mixed)
+        return decode / self.clients + prompt / self.output
+
+    def energy(self) -> WorkEnergy | None:
+        """Of an output token, all devices together, and the power of one while it works; None where
+        power is not modelled.
+        """
+        each_s, devices = 1.0 / self.tokens_per_s.estimate, self.deployment.plan.gpus
+        time_s = Quantity(each_s, 1.0 / self.tokens_per_s.p95, 1.0 / self.tokens_per_s.p05)
+        return work_energy(
+            self.deployment.machine, time_s, self.kernels_j() / self.deployment.plan.pp, devices
+        )
+
+
+def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) -> ClosedLoop:
+    """Predicts the time per output token of ``clients`` clients.
+
+    Args:
+        clients: at least 1.
+        prompt, output: tokens of every request; ``output`` at least 2.
+
+    Raises:
+        ValueError: no client, or outputs without a second token.
+    """
+    if clients < 1 or output < 2 or prompt < 1:
+        raise ValueError("at least one client, one token of a prompt and two of an output")
+    model = step_model(deployment)
+    # groups of attention_dp share the clients evenly, and all wait for the fullest
+    own = -(-clients // deployment.plan.attention_dp)
+    cached = prompt + (2 * np.arange(own, dtype=np.int64) + 1) * output // (2 * own)
+    times = _held(model, _state((), cached))
+    found = Breakdown(model, times, np.ones(1))
+    decode = found.prediction(found.part("decode_step"))
+    step_s = float(times.total_s[0])
+    mixed = _with_prompt(deployment, prompt, cached[1:], clients - own)
+    mixes = deployment.policy.mixes_prefill
+    prompt_s = sum(max(float(each.total_s[0]) - mixes * step_s, 0.0) for each in mixed)
+    stretch_s = prompt_s if clients > 1 else 0.0
+    first_s = prompt_s + step_s
+    decoded_s = (output - 1) * step_s
+    share = decoded_s / (first_s + decoded_s)
+    tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
+    scaled = decode.latency_s.times(1.0 / decode.seconds)
+    rate = clients * output / (first_s + (output - 1) * tpot_s)
+    return ClosedLoop(
+        clients, decode, stretch_s, scaled.times(tpot_s), scaled.times(first_s),
+        Quantity(rate, rate / scaled.p95, rate / scaled.p05), deployment, output, (times, *mixed),
+    )  # fmt: skip
+
+
+def _with_prompt(
+    deployment: Deployment, prompt: int, others: I64, elsewhere: int
+) -> list[StepTimes]:
+    """The steps that one prompt takes: beside the sequences that are decoded, or alone where the
+    engine does not mix.
+
+    Args:
+        others: cached tokens of the sequences beside it.
+        elsewhere: sequences of other groups.
+    """
+    model, policy = step_model(deployment), deployment.policy
+    if not policy.mixes_prefill:
+        return [_held(model, _state(((prompt, prompt),), others[:0], 0))]
+    # decoding sequences take their share of a step's tokens
+    room = max((policy.chunk_tokens or prompt) - len(others), 1)
+    found = []
+    for start in range(0, prompt, room):
+        new = min(room, prompt - start)
+        found.append(_held(model, _state(((new, start + new),), others, elsewhere)))
+    return found
+
+
+def _state(prefill: tuple[tuple[int, int], ...], cached: I64, elsewhere: int = -1) -> BatchStates:
+    new, total = (np.array([pair[i] for pair in prefill], dtype=np.int64) for i in (0, 1))
+    first, second = (np.array([0, len(each)]) for each in (prefill, cached))
+    return BatchStates(new, total, first, cached, second, np.array([elsewhere]))
+
+
+def _held(model: StepModel, state: BatchStates) -> StepTimes:
+    """One state at the clock that it holds."""
+    times = model.steps(state)
+    return model.at_clock(times, state, model.held_clock(times, 0), np.zeros(1, dtype=np.int64))

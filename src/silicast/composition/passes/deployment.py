@@ -1,0 +1,95 @@
+"""One pool of identical replicas: a model under a plan, on devices driven by an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from silicast.composition.engines.engine import Engine
+from silicast.composition.step.machine import Machine
+from silicast.hardware.device import Device
+from silicast.workload.models.model import ModelConfig, Precision
+from silicast.workload.transformers.plan import Plan, Policy
+
+
+def busiest_group(input_lens: Sequence[int], groups: int) -> Sequence[int]:
+    """Sequences of the group with the most tokens, where groups take turns in choosing; all wait
+    for it at every layer of experts.
+
+    >>> busiest_group([100, 700, 20, 30], 2)
+    [700, 30]
+    """
+    if groups == 1:
+        return input_lens
+    shares = [list(input_lens[first::groups]) for first in range(groups)]
+    return max(shares, key=sum)
+
+
+@final
+@dataclass(frozen=True)
+class Deployment:
+    """What runs where.
+
+    Attributes:
+        plan: the degrees that the user states.
+        policy: what the engine decides beside them; follows from the other fields.
+    """
+
+    machine: Machine
+    model: ModelConfig
+    plan: Plan
+    precision: Precision
+    policy: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Asks the engine for its policy."""
+        object.__setattr__(self, "policy", policy_of(self.machine, self.model, self.plan))
+
+    @staticmethod
+    def of(
+        model: ModelConfig,
+        device: Device,
+        engine: Engine,
+        plan: Plan = Plan(),
+        precision: Precision | None = None,
+        **machine: Any,
+    ) -> Deployment:
+        """A deployment from its parts.
+
+        Args:
+            precision: None = the checkpoint's.
+            machine: further fields of the :class:`~silicast.composition.step.machine.Machine`.
+        """
+        where = Machine(device, engine, **machine)
+        return Deployment(where, model, plan, precision or model.default_precision)
+
+    @property
+    def device(self) -> Device:
+        """The machine's."""
+        return self.machine.device
+
+    @property
+    def engine(self) -> Engine:
+        """The machine's."""
+        return self.machine.engine
+
+
+def policy_of(machine: Machine, model: ModelConfig, plan: Plan) -> Policy:
+    """What the machine's engine decides for a model under a plan.
+
+    Tokens go to their experts' ranks one by one where there are more ranks than a token has
+    choices, or beyond the links of a domain; otherwise a gather moves no more than that.
+    """
+    engine, ranks = machine.engine, plan.tp * plan.attention_dp
+    all_to_all = False
+    if model.moe is not None and ranks > 1:
+        all_to_all = ranks > model.moe.topk or not machine.links.within_domain(ranks)
+    return Policy(
+        gathers_dense=engine.parallel.gathers_dense,
+        extra_layers=engine.parallel.extra_layers,
+        all_to_all=all_to_all,
+        mixes_prefill=engine.parallel.mixes_prefill,
+        captured=tuple(engine.launch.graph_batch_sizes),
+        chunk_tokens=engine.memory.prefill_chunk_tokens,
+    )

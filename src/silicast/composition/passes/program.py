@@ -1,0 +1,234 @@
+"""One pass of a program: a graph whose order of operations and whose sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.engines.host_copies import OF_HOST
+from silicast.composition.memory.activation_memory import (
+    ProgramMemory,
+    fragmentation_bytes,
+    peak_bytes,
+)
+from silicast.composition.step.executions import DIRECTIONS
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.stage_graph import StageGraph, StageNode
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.breakdown import Breakdown, Coverage
+from silicast.composition.timeline.timeline import Timeline
+from silicast.core.dtypes import BITS, recipe_for
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Prediction
+from silicast.kernels.implementation import implementation_for
+from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of
+
+GB = 1e9
+_REMEMBERED = 8
+_RECENT: list[tuple[Graph, Machine, StepModel]] = []
+
+
+@final
+@dataclass(frozen=True)
+class ProgramPass:
+    """What one pass of a program takes.
+
+    Attributes:
+        total: with what the host does between two passes.
+        directions: forward, backward and optimizer apart, with the launches each waits for; only
+            those that the program has.
+        clock_hz: the clock that is held when passes follow each other.
+        coverage: how much of it has a model.
+        model, states, times: what was composed: one state.
+        input_bytes: of the program's input, alive all along.
+        state_bytes: of gradients, and of what an optimizer keeps.
+        weights: bytes of the fullest pipeline stage's weights; 0 = those that the graph states.
+    """
+
+    total: Prediction
+    directions: Mapping[Direction, Prediction]
+    clock_hz: float
+    coverage: Coverage
+    model: StepModel
+    states: BatchStates
+    times: StepTimes
+    input_bytes: int = 0
+    state_bytes: tuple[int, int] = (0, 0)
+    weights: int = 0
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Every execution."""
+        return self.model.timeline(self.times, self.states, 0)
+
+    @property
+    def kernels_j(self) -> float:
+        """What its kernels take of one device of every stage beyond what that draws while it waits,
+        joules.
+        """
+        return float(self.model.kernels_j(self.times)[0])
+
+    @cached_property
+    def memory(self) -> ProgramMemory:
+        """On the device of the fullest pipeline stage, at the worst point of the pass."""
+        machine, graph = self.model.machine, self.model.graph
+        activations, worst = max(peak_bytes(each, self.input_bytes) for each in graph.of_stages)
+        return ProgramMemory(
+            weights=self.weights or parameter_bytes_of(graph.graph),
+            activations=activations,
+            fragmentation=0 if machine.in_line else fragmentation_bytes(activations),
+            framework=round(machine.framework_gb * GB),
+            gradients=self.state_bytes[0],
+            optimizer=self.state_bytes[1],
+            peak_node=worst,
+        )
+
+
+def predict_program(
+    machine: Machine,
+    graph: Graph,
+    *,
+    caveats: Sequence[str] = (),
+    input_bytes: int = 0,
+    state_bytes: tuple[int, int] = (0, 0),
+) -> ProgramPass:
+    """Predicts one pass of a program on one device.
+
+    Args:
+        graph: sizes are integers, or lengths of sequences.
+        caveats: what a reader must know of the program.
+        input_bytes, state_bytes: see :class:`ProgramPass`.
+
+    Raises:
+        SilicastError: an operation has no kernel model on the device, or sizes that its model does
+            not take; names the node.
+    """
+    return predict_pass(
+        program_model(machine, graph),
+        BatchStates.prefill([1]),
+        caveats=caveats,
+        input_bytes=input_bytes,
+        state_bytes=state_bytes,
+    )
+
+
+def program_model(machine: Machine, graph: Graph) -> StepModel:
+    """The compiled program, remembered while it is among the last few.
+
+    Raises:
+        SilicastError: see :func:`predict_program`.
+    """
+    if not any(block.nodes for block in graph.blocks):
+        raise SilicastError("holds no operation", field="graph.nodes")
+    for known, where, model in _RECENT:
+        if known is graph and where == machine:
+            return model
+    model = StepModel(machine, StageGraph(graph, machine))
+    for node in model.graph.nodes:
+        _check_sizes(node, model)
+        _check_counts(node, model)
+    _RECENT.append((graph, machine, model))
+    del _RECENT[:-_REMEMBERED]
+    return model
+
+
+def predict_pass(
+    model: StepModel,
+    states: BatchStates,
+    *,
+    caveats: Sequence[str] = (),
+    input_bytes: int = 0,
+    state_bytes: tuple[int, int] = (0, 0),
+) -> ProgramPass:
+    """Predicts one pass of a compiled graph.
+
+    Args:
+        states: one state, for sizes that are symbols.
+        caveats, input_bytes, state_bytes: see :func:`predict_program`.
+
+    Raises:
+        SilicastError: a node lacks a size.
+    """
+    try:
+        times = model.steps(states)
+    except KeyError as error:
+        raise SilicastError(
+            f"a node of {model.graph.name} lacks the size {error}", field="dims"
+        ) from None
+    hz = model.held_clock(times, 0)
+    times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
+    found = Breakdown(model, times, np.ones(1))
+    ways: list[Direction] = [DIRECTIONS[number] for number in model.graph.directions]
+    parts = {way: found.direction_part(way) for way in ways}
+    return ProgramPass(
+        total=found.prediction(found.part("e2e", host="between_passes"), caveats=caveats),
+        directions={
+            way: found.prediction(part, direction=way, caveats=caveats)
+            for way, part in parts.items()
+        },
+        clock_hz=hz,
+        coverage=found.coverage,
+        model=model,
+        states=states,
+        times=times,
+        input_bytes=input_bytes,
+        state_bytes=state_bytes,
+    )
+
+
+def _check_sizes(node: StageNode, model: StepModel) -> None:
+    """Raises SilicastError unless the node's operation has a model that takes its sizes."""
+    op, device = node.op, model.machine.device
+    if op.family in COLLECTIVES | OF_HOST:
+        return
+    implementation = implementation_for(op.family, device.execution_model)
+    where = f"node {node.name!r} of {model.graph.name}"
+    if implementation is None:
+        raise SilicastError(
+            f"{where}: no model of {op.family!r} on {device.execution_model} devices",
+            kind="not_yet",
+            field="op",
+            hint='"data_movement" with the flag "unmodelled" counts its bytes',
+        )
+    for own, dim in op.dims:
+        # sides of an image that differ have names of their own, with one range
+        name = own if own in implementation.dims else own.removesuffix("_h").removesuffix("_w")
+        if name not in implementation.dims:
+            raise SilicastError(
+                f"{where}: {op.family} has no size {name!r}",
+                field=f"dims.{name}",
+                hint=f"its sizes: {', '.join(implementation.dims)}",
+            )
+        low, high = implementation.dims[name]
+        sizes = dim if isinstance(dim, tuple) else (dim,)
+        if any(isinstance(each, int) and not low <= each <= high for each in sizes):
+            raise SilicastError(
+                f"{where}: {name} = {dim} is not between {low} and {high}", field=f"dims.{name}"
+            )
+
+
+def _check_counts(node: StageNode, model: StepModel) -> None:
+    """Raises SilicastError unless an operation of integer sizes can be counted: no size is missing,
+    format and flags are known.
+    """
+    op = node.op
+    implementation = implementation_for(op.family, model.machine.device.execution_model)
+    if implementation is None or any(not isinstance(size, int) for _, size in op.dims):
+        return
+    where = f"node {node.name!r} of {model.graph.name}"
+    try:
+        implementation.compulsory_bytes(op)
+        if op.variant.dtype not in BITS:
+            recipe_for(op.variant.dtype)
+    except KeyError as error:
+        raise SilicastError(f"{where} lacks the size {error}", field="dims") from None
+    except SilicastError as error:
+        raise SilicastError(
+            f"{where}: {error.message}", kind=error.kind, field=error.field, hint=error.hint
+        ) from None

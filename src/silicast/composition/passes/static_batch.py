@@ -1,0 +1,297 @@
+"""A static batch: all prompts prefilled at once, then decode steps of constant batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from silicast.composition.errors.uncertainty import narrowed_sum
+from silicast.composition.memory.memory import MemoryUse, static_batch_memory
+from silicast.composition.passes.deployment import Deployment, busiest_group
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes, step_model
+from silicast.composition.timeline.breakdown import Breakdown, once
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import (
+    ErrorFactors,
+    Later,
+    Part,
+    Prediction,
+    Quantity,
+    said_by,
+    worst_domain,
+)
+
+if TYPE_CHECKING:
+    from silicast.workload.frameworks.eager import Framework
+
+MAX_EVALUATED_STEPS = 33
+"""Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StaticBatch:
+    """What a static batch takes.
+
+    Attributes:
+        decode_step: the median step; None where nothing is decoded.
+        clock_hz: the clock held in prefill and in decode.
+        steps: the evaluated steps of prefill and decode.
+        weights: how many decode steps each evaluated one stands for; empty = nothing is decoded.
+    """
+
+    prefill: Prediction
+    decode_step: Prediction | None
+    total: Prediction
+    memory: MemoryUse
+    clock_hz: tuple[float, float]
+    steps: tuple[BatchSteps, BatchSteps]
+    weights: F64
+
+    def kernels_j(self) -> float:
+        """What the kernels of one device of every stage take beyond what it draws while it waits,
+        joules.
+        """
+        first, rest = self.steps
+        found = float(first.kernels_j(first.rows[:1], first.rows[0])[0])
+        if len(self.weights):
+            each = rest.kernels_j(rest.rows, rest.rows[len(self.weights) // 2])
+            found += float(each @ self.weights)
+        return found
+
+    @property
+    def memory_gb(self) -> Quantity:
+        """Bytes per device, 10^9; activations and framework are known to about a third."""
+        known = self.memory.weights + self.memory.kv_cache
+        rough = self.memory.activations + self.memory.framework
+        return Quantity(
+            (known + rough) / 1e9, (known + 0.7 * rough) / 1e9, (known + 1.5 * rough) / 1e9
+        )
+
+
+def predict_static_batch(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+    steps: tuple[BatchSteps, BatchSteps] | None = None,
+) -> StaticBatch:
+    """Predicts prefill, median decode step, total and memory of a static batch.
+
+    Args:
+        deployment: model, device, plan, engine.
+        input_lens: prompt tokens of each sequence, >= 1; with attention_dp the groups take turns.
+        output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
+        framework: how a framework runs the model's code; prompts are then padded to the longest.
+            None = the engine has layers of its own.
+        steps: as :func:`batch_steps` finds them, if they are known.
+
+    Raises:
+        SilicastError: a part of the model has no kernel model on the device.
+    """
+    prefill_steps, decode_steps = steps or batch_steps(
+        deployment, input_lens, output_len, framework
+    )
+    memory = batch_memory(deployment, input_lens, output_len, framework)
+    warnings = []
+    if memory.excess:
+        from silicast.composition.memory.memory_advice import advice
+
+        warnings.append(advice(deployment, input_lens, output_len, memory, framework))
+    first, prefill_hz = prefill_steps.at("prefill", prefill_steps.rows[0], warnings)
+    if output_len == 1:
+        alone = replace(first, part=Part.group("total", (first.part,)))
+        clocks, evaluated = (prefill_hz, prefill_hz), (prefill_steps, decode_steps)
+        return StaticBatch(first, None, alone, memory, clocks, evaluated, np.zeros(0))
+    _, weights = decode_knots(output_len - 1)
+    middle = decode_steps.rows[len(weights) // 2]
+    step, _ = decode_steps.at("decode_step", middle, warnings)
+    rest, decode_hz = decode_steps.at("decode", middle, warnings, weights)
+    rest = replace(rest, part=replace(rest.part, count=output_len - 1))
+    longer = max((first, rest), key=lambda phase: phase.part.exposed_ps)
+    halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, rest)]
+    total = replace(
+        longer,
+        part=Part.group("total", (first.part, rest.part)),
+        error=ErrorFactors.of_sum([(time, own) for time, own, _ in halves]),
+        narrowed=Later(lambda: narrowed_sum(halves)),
+        domain=worst_domain((first.domain, rest.domain)),
+        warnings=said_by(longer, first, rest),
+    )
+    evaluated = (prefill_steps, decode_steps)
+    clocks = (prefill_hz, decode_hz)
+    return StaticBatch(first, step, total, memory, clocks, evaluated, weights)
+
+
+def batch_memory(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+) -> MemoryUse:
+    """Memory of a static batch; arguments as of :func:`predict_static_batch`."""
+    if framework is None:
+        return static_batch_memory(deployment, input_lens, output_len)
+    from silicast.composition.passes.framework_pass import framework_memory
+
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    return framework_memory(deployment, len(own), max(own), output_len, framework)
+
+
+@final
+@dataclass(frozen=True)
+class BatchSteps:
+    """Steps of one phase of a static batch.
+
+    Attributes:
+        model, states: the steps; ``rows`` of the states are those of the phase.
+        at_boost: all states at the boost clock.
+    """
+
+    model: StepModel
+    states: BatchStates
+    rows: I64
+    at_boost: StepTimes
+    _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
+    _clocks: dict[int, float] = field(default_factory=dict, compare=False)
+    _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
+
+    def times(self, typical: int) -> StepTimes:
+        """The steps at the clock that is held over the mix of work of the state ``typical``."""
+        if typical not in self._clocks:
+            self._clocks[typical] = self.model.held_clock(self.at_boost, typical)
+        hz = self._clocks[typical]
+        if hz not in self._held:
+            self._held[hz] = self.model.at_clock(self.at_boost, self.states, hz, self.rows)
+        return self._held[hz]
+
+    def kernels_j(self, rows: I64, typical: int) -> F64:
+        """Of some of its rows, :meth:`~.step.StepModel.kernels_j`."""
+        return self.model.kernels_j(self.times(int(typical)))[rows]
+
+    def at(
+        self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None
+    ) -> tuple[Prediction, float]:
+        """A weighted sum of the phase's states, and the clock that is held.
+
+        Args:
+            weights: of each of ``rows``; None = the state ``typical`` alone.
+        """
+        times = self.times(int(typical))
+        if weights is None:
+            found = self._of_one(name, int(typical))
+        else:
+            whole = np.zeros(len(self.states))
+            whole[self.rows] = weights
+            found = self._weighted(name, times, whole)
+        if warnings:
+            found = replace(found, warnings=(*found.warnings, *warnings))
+        return found, times.clock_hz
+
+    def _of_one(self, name: str, typical: int) -> Prediction:
+        """Remembered: batches of the same prompts share their prefill."""
+        key = name, typical
+        if key not in self._alone:
+            weights = once(typical, len(self.states))
+            self._alone[key] = self._weighted(name, self.times(typical), weights)
+        return self._alone[key]
+
+    def _weighted(self, name: str, times: StepTimes, weights: F64) -> Prediction:
+        found = Breakdown(self.model, times, weights)
+        return found.prediction(found.part(name))
+
+
+def batch_steps(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None = None,
+) -> tuple[BatchSteps, BatchSteps]:
+    """The prefill and the evaluated decode steps of a static batch.
+
+    Args:
+        deployment, input_lens, output_len, framework: as of :func:`predict_static_batch`.
+    """
+    if framework is None:
+        (alone,) = steps_together(deployment, ((input_lens, output_len),))
+        return alone
+    own = busiest_group(input_lens, deployment.plan.attention_dp)
+    own = [max(own)] * len(own)
+    states = _states(deployment, own, -1, output_len)
+    rows = np.arange(len(states))
+    found = []
+    from silicast.composition.passes.framework_pass import decode_model, prefill_model
+
+    makers = (prefill_model, decode_model) if len(rows) > 1 else (prefill_model,)
+    for make, part in zip(makers, (rows[:1], rows[1:]), strict=False):
+        model, some = make(deployment, len(own), own[0], framework), states.chosen(part)
+        found.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
+    return found[0], found[-1]
+
+
+def steps_together(
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]]
+) -> list[tuple[BatchSteps, BatchSteps]]:
+    """:func:`batch_steps` of many batches of an engine with layers of its own, evaluated at once;
+    those of a batch are the same in any company. Batches of the same prompts share their prefill.
+
+    Args:
+        batches: prompt tokens of each sequence, and tokens generated per sequence.
+    """
+    model, each, prompts = step_model(deployment), [], []
+    for input_lens, output_len in batches:
+        own = busiest_group(input_lens, deployment.plan.attention_dp)
+        elsewhere = sum(input_lens) - sum(own)
+        prompts.append((tuple(own), elsewhere))
+        each.append(_states(deployment, own, elsewhere, output_len))
+    times = model.steps(BatchStates.joined(each))
+    prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
+    found, start = [], 0
+    for states, key in zip(each, prompts, strict=True):
+        stop = start + len(states)
+        one = times if len(each) == 1 else times.of_states(start, stop)
+        rows = np.arange(len(states))
+        first, rest = (BatchSteps(model, states, part, one) for part in (rows[:1], rows[1:]))
+        found.append((prefills.setdefault(key, first), rest))
+        start = stop
+    return found
+
+
+def _states(
+    deployment: Deployment, own: Sequence[int], elsewhere: int, output_len: int
+) -> BatchStates:
+    """The prefill and the decode steps that are evaluated of a batch.
+
+    Args:
+        own: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many each.
+    """
+    knots, _ = decode_knots(output_len - 1)
+    if deployment.model.encoder is not None:
+        return BatchStates.encoded(own, knots)
+    states = BatchStates.prefill(own, elsewhere)
+    return states.then(BatchStates.decode(own, knots)) if deployment.model.causal else states
+
+
+def decode_knots(steps: int) -> tuple[I64, F64]:
+    """Steps to evaluate (from 1; at least one) and how many steps each stands for.
+
+    Between evaluated steps time is taken as a straight line (trapezoidal weights).
+    """
+    if steps == 0:
+        return np.array([1], dtype=np.int64), np.zeros(1)
+    if steps <= MAX_EVALUATED_STEPS:
+        return np.arange(1, steps + 1, dtype=np.int64), np.ones(steps)
+    position = np.arange(MAX_EVALUATED_STEPS, dtype=np.int64)
+    knots = 1 + position * (steps - 1) // (MAX_EVALUATED_STEPS - 1)
+    weights = np.zeros(MAX_EVALUATED_STEPS)
+    for left in range(MAX_EVALUATED_STEPS - 1):
+        gap = int(knots[left + 1] - knots[left])
+        # steps left..right-1 of a straight line between the two knots
+        weights[left] += (gap + 1) / 2
+        weights[left + 1] += (gap - 1) / 2
+    weights[-1] += 1.0
+    return knots, weights

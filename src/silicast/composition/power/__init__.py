@@ -1,0 +1,1 @@
+"""The clock that a power limit holds, and the energy of whole work."""

@@ -1,0 +1,87 @@
+"""The clock that a board's power limit, or a user's limit, holds over a mix of work."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from silicast.composition.step.machine import Machine
+from silicast.kernels.physics.energy import most_w, waiting_w
+from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, clock_share, held
+
+TOLERANCE = 0.005
+"""A clock this close to boost is boost."""
+ROUNDING = 1e-9
+_ANY = "fp32"
+"""Limit, idle power and floor of a board are the same in every format."""
+NOT_HELD = "limits.power_w cannot be held: the slowest clock, {:.0f} MHz, is assumed"
+
+
+def held_clock(machine: Machine, seconds: float, core_j: float, memory_j: float) -> float:
+    """The clock in hertz that is held over work that repeats; boost where nothing limits it.
+
+    Args:
+        machine: what it runs on.
+        seconds: what the work takes at the boost clock.
+        core_j: what the cores take for it at that clock; memory_j: main memory.
+    """
+    device = machine.limited_device
+    boost, share = device.clocks.boost_hz, 1.0
+    if device.power_cap_w is not None:
+        own = board(device, _ANY)
+        share = float(clock_share(own, core_j / seconds, memory_j / seconds))  # type: ignore[arg-type]
+    hz = min(share * boost, math.inf if machine.clock_hz is None else machine.clock_hz)
+    return hz if hz < boost * (1.0 - TOLERANCE) else boost
+
+
+def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
+    """A remark where a user's power limit asks for less than the slowest clock; or nothing.
+
+    Args:
+        share: of ``boost_hz``, the clock that is held.
+
+    >>> not_held(0.1, 1.83e9)
+    ('limits.power_w cannot be held: the slowest clock, 183 MHz, is assumed',)
+    >>> not_held(0.2, 1.83e9)
+    ()
+    """
+    if share > MIN_CLOCK_SHARE * (1.0 + ROUNDING):
+        return ()
+    return (NOT_HELD.format(boost_hz * share / 1e6),)
+
+
+class Drawn(NamedTuple):
+    """What one device draws over some work.
+
+    Attributes:
+        power_w: on average, at most its limit; energy_j: in all.
+    """
+
+    power_w: float
+    energy_j: float
+
+
+def drawn(machine: Machine, seconds: float, kernels_j: float) -> Drawn:
+    """What a device draws over some work. Of a board, no more than its limit lets it: its voltage
+    falls with the clock. Of a design each action takes what its file states, however long it is
+    held up, so that work which was predicted quicker than the limit allows still takes it all.
+
+    Args:
+        seconds: what the work takes, waiting included.
+        kernels_j: what its kernels take beyond what the board draws while it waits.
+    """
+    device = machine.limited_device
+    waiting, most = waiting_w(device), most_w(device)
+    if device.structure is None:
+        watts = min(waiting + kernels_j / seconds, most)
+        return Drawn(watts, watts * seconds)
+    found = held(seconds, kernels_j, waiting, most)  # type: ignore[arg-type]
+    took_s, joules = map(float, found)
+    return Drawn(joules / took_s, joules)
+
+
+def power_w(machine: Machine, seconds: float, kernels_j: float) -> float:
+    """What the device draws on average over some work, at most its limit; watts. As
+    :func:`drawn`.
+    """
+    return drawn(machine, seconds, kernels_j).power_w

@@ -1,0 +1,1 @@
+"""What steps take, for simulators: tables and surfaces of step times."""

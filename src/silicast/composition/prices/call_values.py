@@ -1,0 +1,153 @@
+"""What single groups of nodes take, as plain numbers: the leaves of prices of single steps.
+
+Values are one tuple: the seconds of one execution, its shares of the cores and of memory, the
+joules of the cores and of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from silicast.composition.step.node_times import Call, NodeGroup
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.timer import Timer
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes
+from silicast.workload.graphs.symbols import DECODE_KV, PREFILL_KV
+
+BLOCK = 64
+"""Neighbouring sizes that are evaluated together."""
+WIDE_BLOCK = 256
+"""The same of sizes from :data:`WIDE_FROM` on, of which a simulation meets more of a block."""
+WIDE_FROM = 1024
+LENGTHS = 1 << 15
+"""Lengths of one sequence that are remembered at most."""
+Flags = NDArray[np.bool_]
+Values = tuple[float, ...]
+Pairs = Sequence[tuple[int, int]]
+"""(new tokens, past plus new tokens) of sequences in prefill."""
+Clocks = Callable[[int], Device]
+"""A place in the grid of clocks -> the device at that clock, 0 = boost."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+_NONE: I64 = np.zeros(0, dtype=np.int64)
+
+
+def block_of(size: int) -> range:
+    """The sizes that are evaluated along with one.
+
+    >>> block_of(70), block_of(1030)
+    (range(64, 128), range(1024, 1280))
+    """
+    width = BLOCK if size < WIDE_FROM else WIDE_BLOCK
+    low = size // width * width
+    return range(low, low + width)
+
+
+def values_of(call: Call, device: Device) -> F64:
+    """What one execution of the only member of a call takes, shape (5, rows): seconds, the shares
+    of cores and of memory, joules of the cores and of memory.
+    """
+    times = call.times
+    assert isinstance(times, KernelTimes)
+    seconds, demand = call.spread(times.estimate_s), times.analysis.demand
+    moved = call.spread(demand.level_bytes["dram"])
+    shares = np.minimum(moved / device.dram.bandwidth_bytes_per_s / seconds, 1.0)
+    core_j, memory_j = call.joules(device) or (np.zeros_like(seconds), np.zeros_like(seconds))
+    return np.concatenate(
+        (seconds, call.spread(np.minimum(demand.waves, 1.0)), shares, core_j, memory_j)
+    )
+
+
+@final
+class CallValues:
+    """Values of nodes with the same op by the full model.
+
+    Args:
+        timer: prices them.
+        members: places of the nodes, one of which is evaluated.
+        device: clocks.
+    """
+
+    def __init__(
+        self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
+    ) -> None:
+        self.timer, self.group, self.members = timer, group, tuple(members[:1])
+        self._device = device
+        self._count = sum(timer.nodes[index].count for index in members)
+        dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
+        self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
+        self._last: tuple[object, Call] | None = None
+
+    def of(self, place: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
+        """Of several states, each with the sequences that it has in prefill and in decode, shape
+        (states, values). The call at boost is kept: next comes the same question at other clocks.
+        """
+        pairs = np.array([pair for each in prefills for pair in each], dtype=np.int64)
+        cached = np.concatenate([*decodes, _NONE])
+        starts, ends = (np.cumsum([0, *map(len, each)]) for each in (prefills, decodes))
+        key = tuple(each.tobytes() for each in (pairs, cached, starts, ends))
+        if self._last is None or self._last[0] != key:
+            new, total = pairs.reshape(-1, 2).T.copy()
+            states = BatchStates(new, total, starts, cached, ends)
+            symbols = self.timer.symbols(states) if self._by_numbers else {}
+            rows = np.arange(len(prefills))
+            call = self.timer.call(self.group, self.members, rows, states, symbols, self._device(0))
+            self._last = key, call
+        device, boosted = self._device(place), self._last[1]
+        return values_of(self.timer.slowed(boosted, device) if place else boosted, device).T
+
+    def near(self, found: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
+        """Whether the members' times are the same within a tolerance of a step whose other nodes
+        take ``rest_s``, shape (...).
+
+        Args:
+            found, exact: values, shape (..., values).
+            tolerance: share of the step.
+        """
+        off_s = np.abs(found[..., 0] - exact[..., 0]) * self._count
+        whole_s = rest_s + exact[..., 0] * self._count
+        near: Flags = off_s <= tolerance * whole_s
+        return near
+
+
+@final
+class LengthTable:
+    """Values by the length of the only sequence of a step, filled in blocks as they occur.
+
+    Args:
+        evaluated: a place in the grid of clocks and lengths -> the values at each.
+    """
+
+    def __init__(self, evaluated: Callable[[int, range], F64]) -> None:
+        self._evaluated = evaluated
+        self._known: dict[tuple[int, int], Values] = {}
+
+    def at(self, place: int, length: int) -> Values:
+        """The values at one length."""
+        found = self._known.get((place, length))
+        if found is None:
+            every = block_of(length)
+            lengths = range(max(every.start, 1), every.stop)
+            for each, values in zip(
+                lengths, map(tuple, self._evaluated(place, lengths).tolist()), strict=True
+            ):
+                if each == length:
+                    found = values
+                remember(self._known, (place, each), values, LENGTHS)
+            assert found is not None
+        return found
+
+
+def remember(known: dict[K, V], key: K, value: V, most: int) -> V:
+    """Puts a value into a dictionary that starts anew when it has ``most`` of them."""
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
+    return value

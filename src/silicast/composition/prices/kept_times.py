@@ -1,0 +1,83 @@
+"""Times of kernels that are kept while a fit asks for the same ones again and again.
+
+They do not depend on the host, nor on what runs of whole models say of all kernels: fits of either
+price the same kernels in every trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar, final
+
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
+from silicast.learning.tiers import Evidence, kernel_times
+from silicast.workload.graphs.op import OpBatch
+
+ROWS = 1 << 18
+"""Kernels in all that is kept at most (some hundred megabytes): it then starts anew."""
+
+Found = TypeVar("Found")
+
+
+@final
+class _Kept:
+    """What was found, by what was asked for, and how many kernels that are."""
+
+    def __init__(self) -> None:
+        self.found: dict[Hashable, Any] = {}
+        self.rows = 0
+
+
+_KEPT: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keeping_times() -> Iterator[None]:
+    """Inside, times of kernels are kept, and the same ones are not evaluated again."""
+    token = _KEPT.set(_Kept())
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def times_of(
+    model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
+) -> KernelTimes:
+    """As :func:`.kernel_times`."""
+    if _KEPT.get() is None:
+        return kernel_times(model, batch, device, evidence)
+    dtype = batch.variant.dtype
+    measured = (each for each in evidence.measured if each.applies_to(model.family, dtype))
+    rests_on = (evidence.learned, evidence.ceilings, next(measured, None))
+    return _kept(batch, device, rests_on, lambda: kernel_times(model, batch, device, evidence))
+
+
+def analysis_of(model: Implementation, batch: OpBatch, device: Device) -> Analysis:
+    """As :meth:`.Implementation.analysed`."""
+    return _kept(batch, device, None, lambda: model.analysed(batch, device))
+
+
+def _kept(batch: OpBatch, device: Device, rests_on: Hashable, make: Callable[[], Found]) -> Found:
+    kept = _KEPT.get()
+    if kept is None:
+        return make()
+    sizes = tuple((name, _bits(value)) for name, value in batch.dims.items())
+    key = (batch.family, batch.variant, device, rests_on, sizes, _bits(batch.offsets))
+    found: Found | None = kept.found.get(key)
+    if found is None:
+        if kept.rows > ROWS:
+            kept.found.clear()
+            kept.rows = 0
+        found = kept.found[key] = make()
+        kept.rows += len(batch)
+    return found
+
+
+def _bits(value: Any) -> Hashable:
+    """An array's bytes; numbers as they are."""
+    found: Hashable = value.tobytes() if hasattr(value, "tobytes") else value
+    return found

@@ -1,0 +1,377 @@
+"""Prices of single steps for simulators: what depends on one number of a step is in tables.
+
+Most nodes of a step depend on its batch through one number: its tokens, its sequences. What they
+take is looked up in a table, filled by the full model in blocks of values as they occur, so that
+nothing is interpolated. Attention over cached tokens is a surface
+(:mod:`~silicast.composition.prices.decode_surface`), and so are prompts
+(:mod:`~silicast.composition.prices.prefill_surface`); nodes of other lengths are evaluated.
+Clock and power are a state of each step: its own mix of work sets the clock; below boost, times are
+taken between neighbouring clocks of a grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.composition.engines.host_time import host_work_s
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.power.clock import held_clock
+from silicast.composition.prices.call_values import Values, remember, values_of
+from silicast.composition.prices.decode_surface import DecodeSurface
+from silicast.composition.prices.prefill_surface import PrefillSurface
+from silicast.composition.prices.step_price import RunPrice, StepPrice
+from silicast.composition.prices.step_tables import (
+    REMEMBERED,
+    StepTables,
+    called,
+    middle_state,
+    one_state,
+    symbol_of,
+)
+from silicast.composition.step.concurrency import pair_s, slowdown
+from silicast.composition.step.node_times import Call, NodeGroup
+from silicast.composition.step.step import StepModel, step_model
+from silicast.composition.timeline.breakdown import Breakdown
+from silicast.composition.timeline.timeline import Launches, total_wait_s
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import ErrorFactors
+from silicast.hardware.device import Device
+from silicast.kernels.physics.power import place_of, slower, weight_of
+from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.symbols import DECODE_LONGEST, PREFILL_TOKENS
+
+__all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
+
+KEPT = 16
+"""Deployments whose prices are kept; each takes up to tens of megabytes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a step is priced by.
+
+    Attributes:
+        tokens: new ones; values: symbol -> its value, those of the tables alone.
+        seen: tokens of the decoding sequences with the new ones; ``longest``: of the longest.
+    """
+
+    prefill: Sequence[tuple[int, int]]
+    cached: I64
+    tokens: int
+    elsewhere: int
+    values: tuple[int, ...]
+    seen: int
+    longest: int
+    launches: Launches
+    calls: tuple[tuple[_Alike, Call], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Nodes with the same op.
+
+    Attributes:
+        members: their places; ``runs``: (stage, executions) of them; ``count``: in all.
+    """
+
+    members: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    count: int
+
+
+Parts = list[tuple[_Alike, Values]]
+"""Nodes, and what one execution takes as of :func:`values_of`."""
+
+
+@final
+class StepPrices:
+    """A step model as a function of one state that is quick in a loop.
+
+    Equal to :meth:`StepModel.steps` at each step's own clock but for the surfaces of attention over
+    cached tokens and of prompts, and the grid of clocks: up to 0.2 percent of a step on average,
+    two percent in one of a hundred.
+
+    Args:
+        model: of an engine's steps.
+
+    Raises:
+        SilicastError: a graph with streams of its own, or behind an encoder.
+    """
+
+    def __init__(self, model: StepModel) -> None:
+        if model.graph.has_streams:
+            raise SilicastError("steps of a program with streams", kind="not_yet", field="engine")
+        if any(group.on_encoder for group in model.timer.groups):
+            raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
+        self.model, self.graph, self.timer = model, model.graph, model.timer
+        self._boost = model.machine.boosted_device
+        self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
+        self._errors: dict[tuple[int, ...], ErrorFactors] = {}
+        self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
+        self._exact: dict[bool, list[tuple[NodeGroup, _Alike]]] = {}
+        self._surfaces: list[tuple[_Alike, DecodeSurface]] = []
+        self._prefills: list[tuple[_Alike, PrefillSurface]] = []
+        self._last: tuple[tuple[int, bytes], StepPrice] | None = None
+        for prefill in (False, True):
+            self._split(prefill=prefill)
+        self._tables = StepTables(model, self._parts, self._device)
+        self._by_lengths = [r for r in self.graph.regions if r.any_step]
+        host = model.machine.engine.host
+        self._asynchronous = host.asynchronous and not model.machine.in_line
+        self.gap_s = host.gap_us * 1e-6 / model.machine.host.factor
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the host prepares a step while the device runs the one before."""
+        return self._asynchronous
+
+    def _split(self, *, prefill: bool) -> None:
+        """Nodes by the one symbol that their sizes depend on; apart, those of sequences."""
+        parts: dict[str, list[tuple[NodeGroup, list[int]]]] = {}
+        exact: list[tuple[NodeGroup, _Alike]] = []
+        for group, members in self.timer.kinds(prefill=prefill):
+            by_symbol: dict[str, list[int]] = {}
+            smooth: dict[Op, list[int]] = {}
+            for index in members:
+                if DecodeSurface.describes(self.timer, index):
+                    smooth.setdefault(self.graph.nodes[index].op, []).append(index)
+                else:
+                    by_symbol.setdefault(symbol_of(self.graph.nodes[index].op), []).append(index)
+            if not prefill:
+                self._surfaces += [
+                    (
+                        self._alike(alike),
+                        DecodeSurface(self.timer, group, alike, self._device, self._rest_s),
+                    )
+                    for alike in smooth.values()
+                ]
+            for symbol, alike in by_symbol.items():
+                if symbol == "?":
+                    exact += self._lengthy(group, alike)
+                elif prefill or group.phase != "prefill":
+                    parts.setdefault(symbol, []).append((group, alike))
+        self._parts[prefill], self._exact[prefill] = parts, exact
+
+    def _lengthy(
+        self, group: NodeGroup, members: Sequence[int]
+    ) -> Iterator[tuple[NodeGroup, _Alike]]:
+        """Nodes of several lengths, by op: those of prompts as surfaces, which are kept; the others
+        are given.
+        """
+        by_op: dict[Op, list[int]] = {}
+        for index in members:
+            by_op.setdefault(self.graph.nodes[index].op, []).append(index)
+        for alike in by_op.values():
+            if PrefillSurface.describes(self.timer, group, alike[0]):
+                surface = PrefillSurface(
+                    self.timer, group, alike, self._device, self._prompts_rest_s
+                )
+                self._prefills.append((self._alike(alike), surface))
+            else:
+                yield group, self._alike(alike)
+
+    def _alike(self, members: Sequence[int]) -> _Alike:
+        runs: dict[int, int] = {}
+        for index in members:
+            node = self.graph.nodes[index]
+            runs[node.stage] = runs.get(node.stage, 0) + node.count
+        return _Alike(tuple(members), tuple(runs.items()), sum(runs.values()))
+
+    def price(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+    ) -> StepPrice:
+        """One step.
+
+        Args:
+            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+            decode_kv: cached tokens, without the new one, of each decoding sequence.
+            elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
+        """
+        if prefill:
+            return self._priced(self._step(prefill, decode_kv, elsewhere))
+        return self._decoded(decode_kv, elsewhere)
+
+    def _decoded(self, decode_kv: I64, elsewhere: int) -> StepPrice:
+        """A step of decode alone; a run begins with the one that was asked for last."""
+        key = (elsewhere, decode_kv.tobytes())
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._priced(self._step((), decode_kv, elsewhere))
+        return self._last[1]
+
+    def _priced(self, step: _Step) -> StepPrice:
+        work_s = self._work_s(step)
+        waits_s, *sums = self._at(0, step)
+        hz = self._held_hz(sums, waits_s, work_s)
+        share = hz / self._boost.clocks.boost_hz
+        if share < 1.0:
+            place = place_of(share)
+            weight = float(weight_of(place, share))  # type: ignore[arg-type]
+            fast = self._at(place, step) if place else [waits_s, *sums]
+            slow = self._at(place + 1, step)
+            waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
+        return StepPrice(tuple(sums[:-2]), waits_s, work_s, hz)
+
+    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+        """``steps`` decode steps of the same sequences, each a token longer than the one before.
+
+        Args:
+            decode_kv: cached tokens of each sequence before the first step.
+        """
+        count = len(decode_kv)
+        first = self._step((), decode_kv, elsewhere)
+        steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
+
+        def price(number: int) -> StepPrice:
+            if not number:
+                return self._decoded(decode_kv, elsewhere)
+            cached = decode_kv + number
+            if not steady:
+                return self._priced(self._step((), cached, elsewhere))
+            step = _Step(  # what tables hold is the same in all steps
+                (), cached, first.tokens, elsewhere, first.values,
+                first.seen + number * count, first.longest + number, first.launches, (),
+            )  # fmt: skip
+            return self._priced(step)
+
+        return RunPrice.of(price, steps, first.seen / count)
+
+    def error(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+    ) -> ErrorFactors:
+        """The error of a step like this one: of the full composition in the middle of all steps
+        whose tokens and sequences are within the same powers of two.
+        """
+        new, seen = (sum(pair[i] for pair in prefill) for i in (0, 1))
+        numbers = (len(prefill), new, seen, len(decode_kv), int(decode_kv.sum()), elsewhere + 1)
+        key = tuple(number.bit_length() for number in numbers)
+        found = self._errors.get(key)
+        if found is None:
+            times = self.model.steps(middle_state(key))
+            total = Breakdown(self.model, times, np.ones(1)).sum()
+            found = remember(self._errors, key, self.model.uncertainty.of(total), REMEMBERED)
+        return found
+
+    def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
+        count, starts = len(decode_kv), bool(prefill)
+        longest, seen = 0, 0
+        if count:
+            longest, seen = int(decode_kv.max()) + 1, int(decode_kv.sum()) + count
+        key = (count, elsewhere, longest if DECODE_LONGEST in self._parts[False] else 0)
+        exact = self._exact[starts]
+        if not (starts or exact) and (known := self._decodes.get(key)):
+            return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
+        symbols = self.timer.symbols_of_one(prefill, count, longest, elsewhere)
+        tokens = count + symbols[PREFILL_TOKENS]
+        values = tuple([symbols[s] if s else 0 for s in self._parts[starts]])
+        launches = self.model.launches.of(tokens, prefill=starts, decode=count > 0)
+        calls: tuple[tuple[_Alike, Call], ...] = ()
+        if exact:
+            state = one_state(prefill, decode_kv, elsewhere)
+            calls = tuple(
+                (alike, called(self.timer, group, alike.members[:1], state))
+                for group, alike in exact
+                if group.phase != "decode" or count
+            )
+        if not starts:
+            remember(self._decodes, key, (values, launches), REMEMBERED)
+        return _Step(prefill, decode_kv, tokens, elsewhere, values, seen, longest, launches, calls)
+
+    def _at(self, place: int, step: _Step) -> list[float]:
+        """Waits, seconds of each stage, joules of cores and of memory at one clock of the grid."""
+        fixed = self._tables.at(
+            place, step.values, step.tokens, step.elsewhere, prefill=bool(step.prefill)
+        )
+        sums = list(fixed.sums)
+        parts: Parts = []
+        if step.longest:
+            cached, seen, longest = step.cached, step.seen, step.longest
+            parts = [
+                (alike, each.at(place, cached, seen, longest)) for alike, each in self._surfaces
+            ]
+        if step.prefill:
+            parts += [(alike, each.at(place, step.prefill)) for alike, each in self._prefills]
+        if step.calls:
+            device = self._device(place)
+            for alike, call in step.calls:
+                slowed = self.timer.slowed(call, device) if place else call
+                parts.append((alike, tuple(values_of(slowed, device)[:, 0].tolist())))
+        for alike, values in parts:
+            for stage, runs in alike.runs:
+                sums[stage] += values[0] * runs
+            sums[-2] += values[3] * alike.count
+            sums[-1] += values[4] * alike.count
+        shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
+        if not shared and step.launches.free:
+            return [0.0, *sums]
+        nodes_s = fixed.nodes_s.copy()
+        for alike, values in parts:
+            for index in alike.members:
+                nodes_s[index] = values[0]
+        if shared:
+            self._share_lengths(parts, sums, nodes_s)
+        return [self._waits_s(step.launches, nodes_s), *sums]
+
+    def _share_lengths(self, parts: Parts, sums: list[float], nodes_s: F64) -> None:
+        """Takes off what attention of two kinds hides in one call."""
+        shares = {index: values for alike, values in parts for index in alike.members}
+        for region in self._by_lengths:
+            (main,), (side,) = region.main, region.side
+            own, beside = shares[main], shares[side]
+            one, other = own[0], beside[0]
+            both = pair_s(one, other, slowdown([own[1] + beside[1], own[2] + beside[2]]))
+            under = min(max(one + other - both, 0.0), other)
+            nodes_s[side] -= under
+            node = self.graph.nodes[side]
+            sums[node.stage] -= under * node.count
+
+    def _rest_s(self, place: int, sequences: int) -> float:
+        """What nodes beside attention take in a decode step."""
+        ones = np.ones(sequences, dtype=np.int64)
+        step = self._step((), ones, -1)
+        return sum(self._tables.at(place, step.values, sequences, -1, prefill=False).sums[:-2])
+
+    def _prompts_rest_s(self, place: int, prompts: int, tokens: int) -> float:
+        """What nodes beside those of sequences take in a step that is prefill alone."""
+        each = [(tokens // prompts, tokens // prompts)] * prompts
+        symbols = self.timer.symbols_of_one(each, 0, 0, -1)
+        values = tuple([symbols[s] if s else 0 for s in self._parts[True]])
+        return sum(self._tables.at(place, values, tokens, -1, prefill=True).sums[:-2])
+
+    def _waits_s(self, launches: Launches, nodes_s: F64) -> float:
+        """What the device waits for launches."""
+        if launches.free:
+            return 0.0
+        order = self.graph.executions.order
+        return float(total_wait_s(nodes_s[order][:, None], launches)[0])
+
+    def _work_s(self, step: _Step) -> float:
+        count, new = len(step.cached), 0
+        for own, _ in step.prefill:
+            new += own
+        devices = self.graph.plan.gpus
+        return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
+
+    def _held_hz(self, sums: Sequence[float], waits_s: float, work_s: float) -> float:
+        """The clock that a step's mix of work holds."""
+        pass_s = sum(sums[:-2]) + waits_s
+        hidden = min(work_s, pass_s) if self._asynchronous else 0.0
+        total_s = pass_s + self.gap_s + work_s - hidden
+        return held_clock(self.model.machine, total_s, sums[-2], sums[-1])
+
+    def _device(self, place: int) -> Device:
+        """The device at a clock of the grid."""
+        return slower(self._boost, place)
+
+
+@lru_cache(maxsize=KEPT)
+def step_prices(deployment: Deployment) -> StepPrices:
+    """The prices of a deployment's steps: what one simulation filled, the next one finds."""
+    return StepPrices(step_model(deployment))

@@ -1,0 +1,177 @@
+"""The clock of one replica: when each step starts on the device, and when its results are known.
+
+A scheduler decides what the next step runs; its price is of
+:mod:`~silicast.composition.prices.step_prices`. Host work is
+carried from step to step. With g the gap between two passes and w the host's work for a step,
+
+    start[k + 1] = end[k] + g + w[k + 1]                       one after the other
+    start[k + 1] = g + max(end[k], start[k] + w[k + 1])        asynchronously
+
+so that a run of equal steps takes what :class:`~silicast.composition.step.step.StepTimes` says of
+one.
+With pipeline stages, ``end`` of the first rule is that of the first stage: the next batch follows
+as soon as it is free, and each later stage waits for its own turn. Times are whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.paced import Prices
+from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
+from silicast.core.numerics import I64
+
+NANO = 1_000_000_000
+
+
+def to_ns(seconds: float) -> int:
+    """Seconds as whole nanoseconds."""
+    return round(seconds * NANO)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: ``start_ns`` the device starts, ``end_ns`` the last stage has ended."""
+
+    start_ns: int
+    end_ns: int
+    price: StepPrice
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Decode steps one after another; ``start_ns`` and ``end_ns`` have the shape (steps,)."""
+
+    start_ns: I64
+    end_ns: I64
+    price: RunPrice
+
+
+@final
+class Stepper:
+    """The clock of one replica of a deployment.
+
+    Args:
+        prices: of its steps; several replicas may share them.
+        now_ns: when the replica is idle and ready.
+
+    Attributes:
+        now_ns: end of the last step; ``started_ns``: its start.
+        in_flight: steps that are under way at once, one a pipeline stage.
+
+    >>> from silicast.composition.passes.deployment import Deployment
+    >>> from silicast.composition.engines.engine import find_engine
+    >>> from silicast.hardware.catalog import find_device
+    >>> from silicast.workload.models.lookup import find_model
+    >>> device, engine = find_device("H100"), find_engine("vllm")
+    >>> stepper = Stepper.of(Deployment.of(find_model("Llama-3.1-8B"), device, engine))
+    >>> first = stepper.step([(1000, 1000)], np.zeros(0, dtype=np.int64))
+    >>> run = stepper.run(np.array([1000]), 100)
+    >>> bool(run.start_ns[0] >= first.end_ns), stepper.now_ns == first.end_ns
+    (True, True)
+    >>> stepper.take(run, 40)
+    >>> bool(stepper.now_ns == run.end_ns[39])
+    True
+    """
+
+    def __init__(self, prices: Prices, now_ns: int = 0) -> None:
+        self.prices, self.now_ns, self.started_ns = prices, now_ns, now_ns
+        self.in_flight = prices.graph.stages
+        self._gap_ns = to_ns(prices.gap_s)
+        self._free_ns = [now_ns] * self.in_flight
+        self._idle = True
+
+    @staticmethod
+    def of(deployment: Deployment, now_ns: int = 0) -> Stepper:
+        """A replica of a deployment; raises SilicastError as :class:`StepPrices`."""
+        return Stepper(step_prices(deployment), now_ns)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a step is scheduled as soon as the one before has started."""
+        return self.prices.asynchronous
+
+    def idle_until(self, time_ns: int) -> None:
+        """Nothing runs until then; the next step's host work starts at that time."""
+        self.now_ns, self._idle = max(self.now_ns, time_ns), True
+
+    def step(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1,
+        decided_ns: int = 0, copy_ns: int = 0, least_ns: int = 0,
+    ) -> Step:  # fmt: skip
+        """Runs one step.
+
+        Args:
+            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+            decode_kv: cached tokens, without the new one, of each decoding sequence.
+            elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
+            decided_ns: when its inputs are known, with several steps in flight; the host's work
+                begins then.
+            copy_ns: that the device copies something before it starts.
+            least_ns: that it takes at least.
+
+        Raises:
+            ValueError: an empty step.
+        """
+        if not prefill and not len(decode_kv):
+            raise ValueError("an empty step")
+        price = self.prices.price(prefill, decode_kv, elsewhere)
+        work = to_ns(price.work_s)
+        start = max(self._start_ns(work), decided_ns + self._gap_ns + work if decided_ns else 0)
+        start += copy_ns
+        end = start + to_ns(price.waits_s)
+        if self.in_flight == 1:
+            end = start + max(to_ns(price.pass_s), least_ns)
+            self._free_ns[0] = end
+        else:
+            for stage, seconds in enumerate(price.stages_s):
+                end = max(end, self._free_ns[stage]) + to_ns(seconds)
+                if stage == self.in_flight - 1:
+                    end = max(end, start + least_ns)
+                self._free_ns[stage] = end
+        self.started_ns, self.now_ns, self._idle = start, end, False
+        return Step(start, end, price)
+
+    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> Run:
+        """``steps`` decode steps of the same sequences, each a token longer than the one before,
+        as they would be run now (:meth:`take` runs them).
+
+        Raises:
+            ValueError: no sequence decodes, or no steps, or several stages.
+        """
+        if not len(decode_kv) or steps < 1 or self.in_flight > 1:
+            raise ValueError("no sequence decodes, or no steps, or several stages")
+        price = self.prices.run(decode_kv, steps, elsewhere)
+        passes = np.rint(price.pass_s * NANO).astype(np.int64)
+        work = to_ns(price.work_s)
+        periods = np.maximum(passes, work) if self.asynchronous else passes + work
+        starts = np.empty(steps, dtype=np.int64)
+        starts[0] = self._start_ns(work)
+        np.cumsum(periods[:-1] + self._gap_ns, out=starts[1:])
+        starts[1:] += starts[0]
+        return Run(starts, starts + passes, price)
+
+    def take(self, run: Run, steps: int) -> None:
+        """Runs the first ``steps`` of a run that was asked for now."""
+        self.started_ns, self.now_ns = int(run.start_ns[steps - 1]), int(run.end_ns[steps - 1])
+        self._free_ns[0], self._idle = self.now_ns, False
+
+    def retime(self, start_ns: int, end_ns: int) -> None:
+        """The step that runs, the only one in flight, starts and ends at other times."""
+        self.started_ns, self.now_ns, self._free_ns[0] = start_ns, end_ns, end_ns
+
+    def _start_ns(self, work_ns: int) -> int:
+        """When the device starts the next step."""
+        if self._idle:
+            return max(self.now_ns, self._free_ns[0]) + self._gap_ns + work_ns
+        ready = self._free_ns[0]
+        if not self.asynchronous:
+            return ready + self._gap_ns + work_ns
+        return self._gap_ns + max(ready, self.started_ns + work_ns)

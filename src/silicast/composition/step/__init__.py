@@ -1,0 +1,1 @@
+"""A step of an engine: its stages, the nodes' times and what runs at once."""

@@ -1,0 +1,61 @@
+"""Copies of experts that an engine keeps so that ranks hold as many experts as each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from silicast.composition.engines.engine import Engine
+from silicast.core.errors import SilicastError
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.transformers.plan import Plan
+
+
+def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelConfig, list[str]]:
+    """The model with the copies of experts that the engine's options state, and what was assumed.
+
+    Where none are stated and ranks cannot share the experts evenly, engines do not start without:
+    the fewest copies that let them are taken.
+
+    Raises:
+        SilicastError: fewer places than experts, or a number that ranks cannot share evenly.
+
+    >>> from silicast.composition.engines.engine import find_engine
+    >>> from silicast.workload.models.lookup import find_model
+    >>> model, said = with_copies(
+    ...     find_model("DeepSeek-V3"), Plan(attention_dp=48, ep=48), find_engine("trtllm"))
+    >>> model.moe.held, said
+    (288, ['parallel.ep: 48 ranks share 256 experts with 32 copies of some, as assumed'])
+    """
+    moe, table = model.moe, engine.parallel
+    stated = bool(table.expert_copies or table.expert_places)
+    if moe is None:
+        text = f"engine.options: {model.name} has no experts to copy"
+        return model, [text] if stated else []
+    option = "num_slots" if table.expert_places else "num_redundant_experts"
+    field = f"engine.options.{option}"
+    copies = table.expert_copies
+    if table.expert_places:
+        copies = table.expert_places - moe.experts
+    if copies < 0:
+        raise SilicastError(
+            f"{table.expert_places} places for {moe.experts} experts", field=field,
+            hint=f"{moe.experts} or more",
+        )  # fmt: skip
+    left = -(moe.experts + copies) % plan.ep
+    if stated and left:
+        raise SilicastError(
+            f"{plan.ep} ranks cannot share {moe.experts} experts and {copies} copies evenly",
+            field=field, hint=f"{left} more" + (f", or {plan.ep - left} less" if copies else ""),
+        )  # fmt: skip
+    whole = plan.ep == plan.tp * plan.attention_dp
+    said = []
+    if not stated and left and whole:  # ranks that share the width of experts hold none twice
+        copies = left
+        shared = f"{plan.ep} ranks share {moe.experts} experts with {copies} copies of some"
+        said = [f"parallel.ep: {shared}, as assumed"]
+    return replace(model, moe=replace(moe, copies=copies)) if copies else model, said
+
+
+def without_copies(model: ModelConfig) -> ModelConfig:
+    """The model as it was trained."""
+    return model if model.moe is None else replace(model, moe=replace(model.moe, copies=0))

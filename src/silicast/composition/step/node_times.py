@@ -1,0 +1,337 @@
+"""Times of the nodes of a stage graph in many batch states, and the evaluations behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias, final
+
+import numpy as np
+
+from silicast.composition.engines.host_copies import HOST_COPY, RESOURCE
+from silicast.composition.step.pipes import Resources
+from silicast.composition.step.stage_graph import StageGraph
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import TIERS
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import above_static_j
+from silicast.kernels.physics.power import drawn
+from silicast.workload.graphs.op import Dim, OpBatch, Variant
+from silicast.workload.graphs.symbols import Phase
+
+if TYPE_CHECKING:
+    from silicast.communication.collective import CollectiveTimes
+    from silicast.composition.step.concurrency import Shares
+
+EXCHANGES = frozenset(("dispatch", "combine"))
+"""Kernels that move tokens between the ranks of their experts."""
+Times: TypeAlias = "KernelTimes | CollectiveTimes"
+_TABLES = (
+    "time_s", "bound_s", "independent", "core_j", "memory_j", "dram_bytes", "tiers", "_fill",
+    "_links", "_network",
+)  # fmt: skip
+_ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
+_SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """What nodes share that one call times; attention on an encoder's outputs has lengths of its
+    own.
+    """
+
+    family: str
+    variant: Variant
+    names: tuple[str, ...]
+    members: tuple[Dim, Dim]
+    phase: Phase
+    crosses: bool
+    on_encoder: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """One evaluation: different ops x states, the states of the first op first.
+
+    Attributes:
+        group: what the nodes share.
+        members: places of the nodes; ``ops``: which of the evaluated ops each runs, shape
+            (members,), because layers that look alike run the same ones.
+        rows: states in which they run.
+        place: which of the evaluated sizes each state has, shape (rows,); sizes that several states
+            share are evaluated once.
+        count: evaluated sizes of each op.
+        batch: what was evaluated; None = a collective.
+        times: of it.
+        links: of a collective, the shares of the link in a node and of the network that it takes.
+    """
+
+    group: NodeGroup
+    members: Sequence[int]
+    ops: I64
+    rows: I64
+    place: I64
+    count: int
+    batch: OpBatch | None
+    times: Times
+    links: tuple[float, float] = (1.0, 0.0)
+
+    def spread(self, values: F64) -> F64:
+        """One value an evaluated size, over the states, shape (members, rows)."""
+        found: F64 = np.reshape(values, (-1, self.count))[self._places]
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[I64, I64]:
+        return self.ops[:, None], self.place[None, :]
+
+    def of_states(self, start: int, stop: int) -> Call | None:
+        """The same call of states from ``start`` on, before ``stop``, as if it had been made for
+        them alone; None where it has none of them.
+        """
+        found = self.asked_of(start, stop)
+        if found is None:
+            return None
+        call, index = found
+        if index is None:
+            return call
+        from silicast.composition.prices.cut_times import rows_of
+
+        return replace(call, times=rows_of(self.times, index))
+
+    def asked_of(self, start: int, stop: int) -> tuple[Call, I64 | None] | None:
+        """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
+        all of them.
+        """
+        first, last = np.searchsorted(self.rows, (start, stop)).tolist()
+        if first == last:
+            return None
+        used, place = np.unique(self.place[first:last], return_inverse=True)
+        rows = self.rows[first:last] - start
+        different = int(self.ops.max()) + 1
+        if len(used) == self.count:
+            return replace(self, rows=rows, place=place), None
+        index = (np.arange(different)[:, None] * self.count + used).ravel()
+        batch = None if self.batch is None else self.batch.rows(index)
+        return replace(self, rows=rows, place=place, count=len(used), batch=batch), index
+
+    def joules(self, device: Device) -> tuple[F64, F64] | None:
+        """What cores and main memory take for one execution, shape (members, rows) each; None where
+        no power limit is known.
+
+        Args:
+            device: at the clock of the times.
+        """
+        if device.power_cap_w is None or device.execution_model != "simt":
+            return None
+        assert isinstance(self.times, KernelTimes)
+        seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
+        known_s = seconds if analytic_s is None else analytic_s
+        draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
+        return self.spread(draw.core_w * seconds), self.spread(draw.memory_w * seconds)
+
+    def above_static_j(self, device: Device) -> F64 | None:
+        """Energy of one execution beyond what the board draws while it waits, shape
+        (members, rows); None where it is not modelled.
+
+        Args:
+            device: at the clock of the times.
+        """
+        if not isinstance(self.times, KernelTimes) or self.batch is None:
+            return None
+        found = above_static_j(self.times, self.batch, device)
+        return None if found is None else self.spread(found)
+
+    @cached_property
+    def bound_by(self) -> list[str]:
+        """The resource that sets the bound of each evaluated size, or "power"."""
+        if not isinstance(self.times, KernelTimes):
+            of_host = RESOURCE.get(self.group.family)
+            return self.times.bound_by() if of_host is None else [of_host] * len(self.ops)
+        needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
+        names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
+        each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
+        return [names[place] for place in each.argmax(axis=0).tolist()]
+
+
+@final
+class NodeTimes:
+    """Times of all nodes for n states; arrays (nodes, n), seconds, one execution each.
+
+    Attributes:
+        time_s: where a node runs alone; bound_s: its physical limit.
+        independent: log sd of each node's own error; shared: per node, loadings on shared factors.
+        core_j, memory_j: energy of each node at the device's clock, for the power state.
+        dram_bytes: to and from main memory.
+        tiers: of each node, as a place in ``core.prediction.TIERS``.
+        shares: of cores, memory, links and network that each node takes alone.
+        calls: the evaluations behind them.
+    """
+
+    def __init__(self, graph: StageGraph, count: int, device: Device) -> None:
+        shape = (len(graph.nodes), count)
+        self.device = device
+        self.time_s, self.bound_s = np.zeros(shape), np.zeros(shape)
+        self.independent = np.zeros(shape)
+        self.core_j, self.memory_j = np.zeros(shape), np.zeros(shape)
+        self.dram_bytes = np.zeros(shape)
+        self.tiers: I64 = np.full(shape, _ANALYTIC)
+        self.shared: list[Mapping[str, float]] = [{}] * shape[0]
+        self._fill, self._links = np.ones(shape), np.zeros(shape)
+        self._network = np.zeros(shape)
+        self._calls: list[Call] = []
+        self._whole: tuple[NodeTimes, int, int] | None = None
+
+    def of_states(self, start: int, stop: int) -> NodeTimes:
+        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
+        found = NodeTimes.__new__(NodeTimes)
+        found.device, found.shared = self.device, self.shared
+        for name in _TABLES:
+            setattr(found, name, getattr(self, name)[:, start:stop].copy())
+        found._calls = []  # noqa: SLF001 - its own class
+        found._whole = self, start, stop  # noqa: SLF001
+        return found
+
+    def asked(self) -> Iterator[tuple[Call, I64 | None]]:
+        """The calls as :meth:`Call.asked_of` gives them."""
+        if self._whole is None:
+            yield from ((call, None) for call in self._calls)
+            return
+        whole, start, stop = self._whole
+        for call in whole.calls:
+            if (found := call.asked_of(start, stop)) is not None:
+                yield found
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """See the class; of some states of others, cut when somebody asks."""
+        if self._whole is not None and not self._calls:
+            whole, start, stop = self._whole
+            cut = (call.of_states(start, stop) for call in whole.calls)
+            self._calls = [call for call in cut if call is not None]
+        return self._calls
+
+    def note_factors(self, call: Call) -> None:
+        """Notes the shared factors of a call whose states do not matter."""
+        for index in call.members:
+            self.shared[index] = call.times.shared_log_sd
+
+    def put(self, call: Call) -> None:
+        """Notes what a call found."""
+        self._calls.append(call)
+        times, where = call.times, np.ix_(np.asarray(call.members), call.rows)
+        self.time_s[where] = call.spread(times.estimate_s)
+        self.bound_s[where] = call.spread(times.bound_s)
+        self.independent[where] = call.spread(times.independent_log_sd)
+        tiers = _tiers(times)
+        self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
+        self.note_factors(call)
+        if not isinstance(times, KernelTimes):
+            self._fill[where] = load_physics("composition").default["collective_cores"]
+            self._links[where], self._network[where] = call.links
+            if call.batch is not None:  # of the host: copy engines and the CPU take no cores
+                self._fill[where] = 0.0
+                if call.group.family == HOST_COPY:
+                    self.dram_bytes[where] = call.spread(
+                        np.asarray(call.batch.dims["bytes"], dtype=np.float64)
+                    )
+            return
+        if call.group.family in EXCHANGES:  # as a collective, and over the same links
+            self._fill[where] = load_physics("composition").default["collective_cores"]
+            self._links[where] = 1.0
+            return
+        demand = times.analysis.demand
+        self._fill[where] = call.spread(np.minimum(demand.waves, 1.0))
+        if "dram" in demand.level_bytes:
+            self.dram_bytes[where] = call.spread(demand.level_bytes["dram"])
+        if (joules := call.joules(self.device)) is not None:
+            self.core_j[where], self.memory_j[where] = joules
+
+    @cached_property
+    def shares(self) -> Shares:
+        """See the class."""
+        from silicast.composition.step.concurrency import Shares
+
+        busy = self.dram_bytes / self.device.dram.bandwidth_bytes_per_s
+        share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
+        return Shares(self._fill, np.minimum(share, 1.0), self._links, self._network)
+
+    def bound_by(self, state: int) -> list[str]:
+        """What sets the bound of each node in a state, "" = it does not run."""
+        if self._whole is not None:
+            whole, start, _ = self._whole
+            return whole.bound_by(start + state)
+        found = [""] * len(self.time_s)
+        for call in self._calls:
+            place = int(np.searchsorted(call.rows, state))
+            if place < len(call.rows) and call.rows[place] == state:
+                size, names = int(call.place[place]), call.bound_by
+                for index, op in zip(call.members, call.ops.tolist(), strict=True):
+                    found[index] = names[op * call.count + size]
+        return found
+
+    def ceiling_s(self) -> F64:
+        """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
+        found = np.zeros_like(self.time_s)
+        for call in self.calls:
+            times = call.times
+            if isinstance(times, KernelTimes) and times.ceiling_s is not None:
+                found[np.ix_(np.asarray(call.members), call.rows)] = call.spread(times.ceiling_s)
+        return found
+
+    @cached_property
+    def above_static_j(self) -> F64:
+        """Energy of one execution of each node beyond what the board draws while it waits, shape
+        (nodes, n); 0 where it is not modelled (collectives).
+        """
+        if self._whole is not None:
+            whole, start, stop = self._whole
+            return whole.above_static_j[:, start:stop]
+        found = np.zeros_like(self.time_s)
+        for call in self.calls:
+            if (joules := call.above_static_j(self.device)) is not None:
+                found[np.ix_(np.asarray(call.members), call.rows)] = joules
+        return found
+
+    @cached_property
+    def octaves_outside(self) -> F64:
+        """Factors of two between each node's size and the nearest that was measured of its family,
+        shape (nodes, n).
+        """
+        if self._whole is not None:
+            whole, start, stop = self._whole
+            return whole.octaves_outside[:, start:stop]
+        found = np.zeros_like(self.time_s)
+        for call in self._calls:
+            times = call.times
+            if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
+                where = np.ix_(np.asarray(call.members), call.rows)
+                found[where] = call.spread(times.octaves_outside)
+        return found
+
+    def resources(self) -> Resources:
+        """What each node needs of each resource."""
+        clocks = self.device.clocks
+        found = Resources(*self.time_s.shape, clocks.max_hz / clocks.boost_hz)
+        for call in self.calls:
+            times = call.times
+            needs = times.analysis if isinstance(times, KernelTimes) else times
+            spread = {name: call.spread(np.asarray(s)) for name, s in needs.resource_s.items()}
+            found.put(call.members, call.rows, spread, self.device, call.group.variant.dtype)
+        return found
+
+
+def _tiers(times: Times) -> int | F64:
+    """The tier of each row, as a place in ``TIERS``: the best whose correction had any weight."""
+    scaled = times.scaled if isinstance(times, KernelTimes) else None
+    known = (times.learned, _LEARNED), (scaled, _SCALED), (times.calibrated, _CALIBRATED)
+    found: int | F64 = _ANALYTIC
+    for weight, tier in known:
+        if weight is not None:
+            found = np.where(weight > 0.0, tier, found)
+    return found

@@ -1,0 +1,92 @@
+"""What a reader must know of a step model, whatever it runs: fallbacks, and how far its kernels are
+from those that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.step.stage_graph import topology
+from silicast.core.prediction import Domain
+from silicast.hardware.platforms import listed, runs_on
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.knowledge import stand_ins
+from silicast.workload.libraries.catalog import library
+
+if TYPE_CHECKING:
+    from silicast.composition.step.step import StepModel
+
+NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
+ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
+
+
+def kernels_domain(model: StepModel) -> Domain:
+    """How far a step model's kernels are from those that were measured, at worst."""
+    device = model.machine.device
+    if device.structure is not None:
+        return "out"  # a design: nothing was measured on it
+    for key in model.timer.groups:
+        implementation = implementation_for(key.family, device.execution_model)
+        used, said = with_format(device, key.variant.dtype)
+        if said or (implementation and not implementation.is_measured(key.variant, used)):
+            return "near"
+    return "in"
+
+
+def warnings_of(model: StepModel) -> tuple[str, ...]:
+    """Fallbacks of a step model that do not depend on its states."""
+    device, evidence = model.machine.device, model.machine.evidence
+    formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
+    said = (with_format(device, dtype)[1] for dtype in formats)
+    found = dict.fromkeys(text for text in said if text)
+    structure: tuple[str, ...] = ()
+    if model.assumed:
+        from silicast.composition.errors.assumed_structure import structure_remark
+
+        structure = (structure_remark(),)
+    return (
+        *_elsewhere(model), *found, *stand_ins(device), *evidence.warnings(device),
+        *_network_warnings(model), *model.caveats, *structure,
+    )  # fmt: skip
+
+
+def _elsewhere(model: StepModel) -> Iterator[str]:
+    """Remarks that the engine, or a library whose kernels it takes, does not run on the device."""
+    device, engine = model.machine.device, model.machine.engine
+    if not runs_on(device, engine.runs_on):
+        yield ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it")
+        return
+    if device.execution_model != "simt":  # kernels there are the device's own, whatever the name
+        return
+    taken: dict[str, list[str]] = {}
+    for key in model.timer.groups:
+        taken.setdefault(key.variant.library, []).append(key.family)
+    for name, families in taken.items():
+        if not runs_on(device, library(name).runs_on):
+            work = ", ".join(dict.fromkeys(families))
+            yield ELSEWHERE.format(
+                f"{name} ({work})", device.name, listed(library(name).runs_on), "its kernels"
+            )
+
+
+def _network_warnings(model: StepModel) -> tuple[str, ...]:
+    """What a reader must know of the links that the model's collectives use."""
+    calls = [key for key in model.timer.groups if key.family in COLLECTIVES]
+    if not calls:
+        return ()
+    from silicast.communication.network import network_warnings
+
+    links = model.machine.links
+    found: dict[str, None] = {}
+    for key in calls:
+        gpus, stride = key.members
+        assert isinstance(gpus, int)
+        assert isinstance(stride, int)
+        used = topology(model.machine, gpus, crosses=key.crosses, stride=stride)
+        found |= dict.fromkeys(network_warnings(used))
+        if used.inter is not None and "inter_node" in links.assumed:
+            found[NETWORK_ASSUMED.format(links.inter_node.name)] = None
+    return tuple(found)

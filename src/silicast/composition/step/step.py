@@ -1,0 +1,337 @@
+"""A stage graph on a machine, compiled once to a function of batch states.
+
+    step = device time of all nodes + what the device waits for launches + host time between steps
+
+Serving engines run a graph of a model for many states (:meth:`StepModel.of`); a program is a graph
+with sizes of its own that runs for one (:mod:`~silicast.composition.passes.program`). Nodes are
+priced by one timer, and one
+timeline says what of them is exposed. Clock and power are a state of the step: the board's power
+cap sets the clock that the step's own mix of work can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.composition.engines.fusion import Region
+from silicast.composition.engines.host_time import HostLaunches, host_work
+from silicast.composition.errors.uncertainty import Uncertainty
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.power.clock import held_clock
+from silicast.composition.step.executions import DIRECTIONS
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.node_rows import rows_summed
+from silicast.composition.step.node_times import NodeTimes
+from silicast.composition.step.remarks import kernels_domain, warnings_of
+from silicast.composition.step.stage_graph import StageGraph
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.timer import Timer
+from silicast.composition.timeline.timeline import (
+    Launches,
+    Timeline,
+    device_waits,
+    one_stream,
+    simulated,
+    total_wait_s,
+)
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import Domain
+from silicast.workload.transformers.decoder import build_graph
+
+
+@final
+@dataclass(frozen=True)
+class StepTimes:
+    """Predicted steps for n states, seconds.
+
+    ``total_s = device_s + waited_s + between_s``, each of shape (n,).
+
+    Attributes:
+        nodes: times of one execution of each node where it runs alone, arrays (nodes, n).
+        exposed_s: of all executions of each node, the time that they add, shape (nodes, n).
+        hidden_s: the time that they run under others, shape (nodes, n).
+        waits_s: time in which the device waits for launches, by direction
+            (:data:`~.executions.DIRECTIONS`), shape (directions, n); launches_s: host time of all
+            launches, likewise.
+        between_s: host time between steps that the device waits for, shape (n,).
+        between_hidden_s: host time beside the device's work, shape (n,).
+        clock_hz: of the cores.
+    """
+
+    nodes: NodeTimes
+    exposed_s: F64
+    hidden_s: F64
+    waits_s: F64
+    launches_s: F64
+    between_s: F64
+    between_hidden_s: F64
+    clock_hz: float
+
+    @cached_property
+    def device_s(self) -> F64:
+        """Time in which the device works."""
+        return rows_summed(self.exposed_s)
+
+    @cached_property
+    def waited_s(self) -> F64:
+        """Time in which the device waits for launches."""
+        return rows_summed(self.waits_s)
+
+    @cached_property
+    def total_s(self) -> F64:
+        """Time of the step."""
+        return self.device_s + self.waited_s + self.between_s
+
+    def of_states(self, start: int, stop: int) -> StepTimes:
+        """The states from ``start`` on, before ``stop``, as if they had been evaluated alone."""
+        cut = slice(start, stop)
+        return StepTimes(
+            nodes=self.nodes.of_states(start, stop),
+            exposed_s=self.exposed_s[:, cut].copy(),
+            hidden_s=self.hidden_s[:, cut].copy(),
+            waits_s=self.waits_s[:, cut].copy(),
+            launches_s=self.launches_s[:, cut].copy(),
+            between_s=self.between_s[cut].copy(),
+            between_hidden_s=self.between_hidden_s[cut].copy(),
+            clock_hz=self.clock_hz,
+        )
+
+    def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
+        """Device time of each pipeline stage in one direction, and the part of it that sends
+        results to the next stage; shape (stages, n) each.
+        """
+        work, sends = (np.zeros((graph.stages, self.exposed_s.shape[1])) for _ in range(2))
+        for row, node in zip(self.exposed_s, graph.nodes, strict=True):
+            if node.direction == direction:
+                work[node.stage] += row
+                if node.sends:
+                    sends[node.stage] += row
+        return work, sends
+
+
+@final
+class StepModel:
+    """A stage graph compiled to a function of batch states.
+
+    Args:
+        machine: what it runs on.
+        graph: its ops are the engine's.
+        captured: numbers of tokens to which steps that replay a graph are padded.
+        caveats: what a reader must know.
+        assumed: the model's structure was assumed in parts.
+
+    Raises:
+        SilicastError: a kernel family has no model on this device, or a format is not computed.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        graph: StageGraph,
+        *,
+        captured: tuple[int, ...] = (),
+        caveats: Sequence[str] = (),
+        assumed: bool = False,
+    ) -> None:
+        self.machine, self.graph, self.assumed = machine, graph, assumed
+        self.caveats = tuple(caveats)
+        self.timer = Timer(machine, graph, captured)
+        self.launches = HostLaunches(graph, machine, captured)
+        replays = bool(captured) and machine.engine.launch.decode == "graph"
+        self.replayed_tokens = captured[-1] if replays else 0
+
+    @staticmethod
+    def of(deployment: Deployment) -> StepModel:
+        """The steps of a deployment under its engine."""
+        model, plan, policy = deployment.model, deployment.plan, deployment.policy
+        graph = StageGraph(
+            build_graph(model, plan, deployment.precision, policy),
+            deployment.machine,
+            plan,
+            policy,
+            layers=model.layers,
+            experts=model.moe is not None,
+        )
+        return StepModel(
+            deployment.machine,
+            graph,
+            captured=policy.captured,
+            caveats=(*deployment.engine.caveats, *model.caveats),
+            assumed=bool(model.assumed),
+        )
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """Errors of sums over the nodes."""
+        return Uncertainty(self.graph, self.machine, assumed=self.assumed)
+
+    @cached_property
+    def kernels_domain(self) -> Domain:
+        """How far its kernels are from those that were measured, at worst."""
+        return kernels_domain(self)
+
+    @property
+    def domain(self) -> Domain:
+        """The same; out of the domain where the model's structure was assumed."""
+        return "out" if self.assumed else self.kernels_domain
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Fallbacks that a reader must know, whatever its states."""
+        return warnings_of(self)
+
+    def steps(self, states: BatchStates, clock_hz: float | None = None) -> StepTimes:
+        """Times of all states at one clock; a state's result is the same in any batch.
+
+        Args:
+            clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
+        """
+        device = self.machine.boosted_device
+        if clock_hz is not None and clock_hz != device.clocks.boost_hz:
+            device = device.at_clock(clock_hz)
+        return self._composed(self.timer.times(states, device), states)
+
+    def at_clock(
+        self, boosted: StepTimes, states: BatchStates, clock_hz: float, wanted: I64
+    ) -> StepTimes:
+        """Steps at another clock, from those at the boost clock.
+
+        Args:
+            wanted: states for which it matters; the times of others are not to be used.
+        """
+        if clock_hz == boosted.clock_hz:
+            return boosted
+        device = self.machine.boosted_device.at_clock(clock_hz)
+        nodes = self.timer.at_clock(boosted.nodes, states, device, wanted)
+        return self._composed(nodes, states)
+
+    def _composed(self, nodes: NodeTimes, states: BatchStates) -> StepTimes:
+        counts, shape = self.graph.counts[:, None], (len(DIRECTIONS), len(states))
+        exposed, hidden = nodes.time_s * counts, np.zeros_like(nodes.time_s)
+        waits, launches_s = np.zeros(shape), np.zeros(shape)
+        for region in self.graph.regions:
+            self.share(region, nodes, states, exposed, hidden)
+        order = self.graph.executions.order
+        direction = self.graph.direction[order]
+        for launches, rows in self.launches.classes(states):
+            each = np.bincount(direction, weights=launches.each_s, minlength=shape[0])
+            launches_s[:, rows] = each[:, None]
+            if self.graph.has_streams:
+                for row in rows.tolist():
+                    line = self._line(nodes, launches, row)
+                    exposed[:, row] = self._by_node(line.exposed_s)
+                    spent = self._by_node(line.end_s - line.start_s)
+                    hidden[:, row] = np.maximum(spent - exposed[:, row], 0.0)
+                    waits[:, row] = self._by_direction(line.waited_s)
+            elif not launches.free:
+                one = (exposed[:, rows] / counts)[order]
+                if len(self.graph.directions) == 1:
+                    waits[self.graph.directions[0], rows] = total_wait_s(one, launches)
+                    continue
+                idle = device_waits(one, launches)
+                for number in self.graph.directions:
+                    waits[number, rows] = rows_summed(idle[direction == number])
+        pass_s = rows_summed(exposed) + rows_summed(waits)
+        host = host_work(self.machine, states, self.graph.plan.gpus)
+        return StepTimes(
+            nodes, exposed, hidden, waits, launches_s,
+            host.waited_s(pass_s), host.hidden_s(pass_s), nodes.device.clocks.boost_hz,
+        )  # fmt: skip
+
+    def share(
+        self, region: Region, nodes: NodeTimes, states: BatchStates, exposed: F64, hidden: F64
+    ) -> None:
+        """Moves what a region's side stream runs under the main one from ``exposed`` to
+        ``hidden``.
+        """
+        replayed = (states.prefill_sequences == 0) & (states.tokens <= self.replayed_tokens)
+        does = (states.tokens <= region.max_tokens) & (replayed | region.any_step)
+        for places in (region.main, region.side):  # a queue without work shares nothing
+            does &= nodes.time_s[list(places)].any(axis=0)
+        rows = np.flatnonzero(does)
+        if not len(rows):
+            return
+        from silicast.composition.step.concurrency import together_s
+
+        main_s, side_s = (
+            nodes.time_s[np.ix_(np.array(places), rows)] for places in (region.main, region.side)
+        )
+        shares = nodes.shares
+        both = together_s(
+            main_s, side_s, shares.of(region.main)[:, :, rows], shares.of(region.side)[:, :, rows]
+        )
+        alone = rows_summed(side_s)
+        under = np.minimum(np.maximum(rows_summed(main_s) + alone - both, 0.0), alone)
+        share = np.divide(under, alone, out=np.zeros_like(under), where=alone > 0.0)
+        for place in region.side:
+            hidden[place, rows] = exposed[place, rows] * share
+            exposed[place, rows] = exposed[place, rows] * (1.0 - share)
+
+    def _line(self, nodes: NodeTimes, launches: Launches, row: int) -> Timeline:
+        """One state of a graph with streams of its own."""
+        run = self.graph.executions
+        shares = nodes.shares
+        table = np.stack([each[:, row] for each in shares.tables])
+        duration = nodes.time_s[run.order, row]
+        return simulated(duration, launches, run.streams, run.waits, table[:, run.order])
+
+    def _by_node(self, seconds: F64) -> F64:
+        count = len(self.graph.nodes)
+        found = np.bincount(self.graph.executions.order, weights=seconds, minlength=count)
+        return found.astype(np.float64)
+
+    def _by_direction(self, seconds: F64) -> F64:
+        way = self.graph.executions.direction
+        found = np.bincount(way, weights=seconds, minlength=len(DIRECTIONS))
+        return found.astype(np.float64)
+
+    def timeline(self, times: StepTimes, states: BatchStates, row: int) -> Timeline:
+        """Every execution of one state, as its step was predicted; what a region hides has no time
+        of its own.
+        """
+        for launches, rows in self.launches.classes(states):
+            if row not in rows:
+                continue
+            if self.graph.has_streams:
+                return self._line(times.nodes, launches, row)
+            each = times.exposed_s[:, row] / self.graph.counts
+            return one_stream(each[self.graph.executions.order], launches)
+        raise ValueError(f"no state {row}")
+
+    def held_clock(self, times: StepTimes, index: int) -> float:
+        """The clock that the power cap (or the user's limit) holds over steps like state ``index``.
+
+        Args:
+            times: of steps at the boost clock.
+
+        Returns:
+            Hertz; the boost clock where nothing limits it.
+        """
+        return held_clock(self.machine, float(times.total_s[index]), *self.joules(times, index))
+
+    def joules(self, times: StepTimes, index: int) -> tuple[float, float]:
+        """What the cores and main memory take for one state at the clock of its times."""
+        tables = (times.nodes.core_j, times.nodes.memory_j)
+        core_j, memory_j = (
+            float(rows_summed((table[:, index] * self.graph.counts)[:, None])[0])
+            for table in tables
+        )
+        return core_j, memory_j
+
+    def kernels_j(self, times: StepTimes) -> F64:
+        """What the kernels of each state take beyond what the board draws while it waits, joules of
+        one device, at the clock of the times; shape (n,).
+        """
+        found: F64 = rows_summed(times.nodes.above_static_j * self.graph.counts[:, None])
+        return found
+
+
+@lru_cache(maxsize=256)
+def step_model(deployment: Deployment) -> StepModel:
+    """The step model of a deployment, compiled once."""
+    return StepModel.of(deployment)

@@ -1,0 +1,413 @@
+"""Prices the nodes of a stage graph for many batch states, one vectorised call a kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.engines.fusion import smallest_kernel_s
+from silicast.composition.engines.host_copies import OF_HOST, host_times
+from silicast.composition.prices.kept_times import analysis_of, times_of
+from silicast.composition.step.machine import Machine
+from silicast.composition.step.node_rows import columns, in_chunks, ragged, running
+from silicast.composition.step.node_times import Call, NodeGroup, NodeTimes
+from silicast.composition.step.stage_graph import StageGraph, link_shares, topology
+from silicast.composition.step.states import BatchStates
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import (
+    Analysis,
+    Implementation,
+    KernelTimes,
+    implementation_for,
+)
+from silicast.learning.tiers import in_whole_models
+from silicast.workload.graphs.op import Affine, Op, OpBatch
+from silicast.workload.graphs.symbols import (
+    ALL_TOKENS,
+    CROSS_KV,
+    DECODE_KV,
+    DECODE_LONGEST,
+    DECODE_TOKENS,
+    LOGIT_ROWS,
+    PREFILL_KV,
+    PREFILL_KV_TOKENS,
+    PREFILL_LONGEST,
+    PREFILL_SEQUENCES,
+    PREFILL_TOKENS,
+    TOKENS,
+    phase_of,
+)
+
+TRANSFERS = COLLECTIVES | OF_HOST
+
+
+@final
+class Timer:
+    """Prices the nodes of a stage graph.
+
+    Args:
+        machine: what they run on.
+        graph: the nodes.
+        captured: numbers of tokens to which steps that replay a graph are padded.
+    """
+
+    def __init__(self, machine: Machine, graph: StageGraph, captured: tuple[int, ...] = ()) -> None:
+        self.machine, self.graph, self.nodes = machine, graph, graph.nodes
+        self.captured: I64 = np.array(captured, dtype=np.int64)
+        self.groups = self._group()
+        self._known: dict[tuple[int, ...], tuple[list[int], I64]] = {}
+
+    def _group(self) -> dict[NodeGroup, list[int]]:
+        """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
+        run in the same steps; collectives also by their number of devices.
+        """
+        groups: dict[NodeGroup, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            op = node.op
+            sizes = dict(op.dims)
+            members = sizes.get("gpus", 0), sizes.get("stride", 1)
+            names = tuple(name for name, _ in op.dims)
+            looks = CROSS_KV in sizes.values()
+            phase = phase_of(op)
+            key = NodeGroup(op.family, op.variant, names, members, phase, node.crosses, looks)
+            groups.setdefault(key, []).append(index)
+        return groups
+
+    def run_tokens(self, states: BatchStates) -> I64:
+        """Tokens that a step runs, shape (n,): those of a step that replays a graph are padded to
+        the next batch that was captured.
+        """
+        sizes, tokens = self.captured, states.tokens
+        if not len(sizes):
+            return tokens
+        launch = self.machine.engine.launch
+        place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
+        padded = np.where(tokens <= sizes[-1], sizes[place], tokens)
+        replays = np.where(
+            states.prefill_sequences > 0, launch.prefill != "stream", launch.decode != "stream"
+        )
+        found: I64 = np.where(replays, padded, tokens)
+        return found
+
+    def times(self, states: BatchStates, device: Device) -> NodeTimes:
+        """Times of all nodes for all states."""
+        found = NodeTimes(self.graph, len(states), device)
+        symbols = self.symbols(states)
+        for group, members, rows in self.calls(states):
+            found.put(self.call(group, members, rows, states, symbols, device))
+        self.fuse(found, self.run_tokens(states))
+        return found
+
+    def call(
+        self,
+        group: NodeGroup,
+        members: Sequence[int],
+        rows: I64,
+        states: BatchStates,
+        symbols: Mapping[str, I64],
+        device: Device,
+    ) -> Call:
+        """One group of nodes in the states ``rows``; ``symbols`` as of :meth:`symbols`."""
+        different, ops = self._different(members)
+        batch = self.lengthy(different, states, rows)
+        if batch is not None:
+            times = self._timed(batch, device)
+            return Call(group, members, ops, rows, np.arange(len(rows)), len(rows), batch, times)
+        used, place = _distinct(self.symbols_of(different), symbols, rows)
+        count = len(next(iter(used.values()))) if used else 1
+        return replace(self.sized(group, members, used, count, device), rows=rows, place=place)
+
+    def _different(self, members: Sequence[int]) -> tuple[list[int], I64]:
+        """The first of all nodes with the same op, and which of them each member is like."""
+        key = tuple(members)
+        if key not in self._known:
+            firsts: dict[Op, int] = {}
+            for index in members:
+                firsts.setdefault(self.nodes[index].op, index)
+            number = {op: place for place, op in enumerate(firsts)}
+            ops = np.array([number[self.nodes[index].op] for index in members], dtype=np.int64)
+            self._known[key] = list(firsts.values()), ops
+        return self._known[key]
+
+    def at_clock(
+        self, boosted: NodeTimes, states: BatchStates, device: Device, wanted: I64
+    ) -> NodeTimes:
+        """The same times at another clock than boost: what was learned or measured holds at boost,
+        and the analytic model gives what the clock changes.
+
+        Args:
+            boosted: at the boost clock.
+            wanted: states for which it matters; times of others are not to be used.
+        """
+        found = NodeTimes(self.graph, len(states), device)
+        needed = np.zeros(len(states), dtype=bool)
+        needed[wanted] = True
+        for call, index in boosted.asked():
+            if not needed[call.rows].any():
+                found.note_factors(call)
+                continue
+            found.put(self.slowed(call, device, index))
+        self.fuse(found, self.run_tokens(states))
+        return found
+
+    def slowed(self, call: Call, device: Device, index: I64 | None = None) -> Call:
+        """A call at the boost clock, at the clock of ``device``; what links and
+        hosts do does not change.
+
+        Args:
+            index: places in the call's times of what it asks; None = all of them.
+        """
+        from silicast.composition.prices.cut_times import beside_analysis, rows_of
+
+        times = call.times
+        if call.batch is None or not isinstance(times, KernelTimes):
+            return call if index is None else replace(call, times=rows_of(times, index))
+        slow = analysis_of(self._model(call.batch.family, device), call.batch, device)
+        before_s = analytic_s(times)
+        if index is not None:
+            before_s, times = before_s[index], beside_analysis(times, index)
+        return replace(call, times=_slowed(times, slow, before_s))
+
+    def fuse(self, found: NodeTimes, tokens: I64) -> None:
+        """Takes off the launches that fusion saves."""
+        for index, node in enumerate(self.nodes):
+            if node.saves:
+                row = self.without_saved(
+                    index, found.time_s[index], found.bound_s[index], tokens, found.device
+                )
+                found.time_s[index] = row
+
+    def without_saved(
+        self, index: int, time_s: F64, bound_s: F64, tokens: I64, device: Device
+    ) -> F64:
+        """Times of one node, shape (n,), without the launches that fusion saves; never below what
+        it must move and compute.
+        """
+        for most in self.nodes[index].saves:
+            less = time_s - smallest_kernel_s(device) * (tokens <= most)
+            time_s = np.where(time_s > 0.0, np.maximum(less, bound_s), 0.0)
+        return time_s
+
+    def calls(self, states: BatchStates) -> Iterator[tuple[NodeGroup, list[int], I64]]:
+        """Groups of nodes, their members and the states in which they run, none of them empty."""
+        prefills = states.prefill_sequences > 0
+        for group, members in self.groups.items():
+            rows = running(group.phase, states)
+            other = _in_prefill(group)
+            parts: tuple[tuple[NodeGroup, I64], ...] = ((group, rows),)
+            if other is not group:
+                parts = ((other, rows[prefills[rows]]), (group, rows[~prefills[rows]]))
+            yield from ((kind, members, part) for kind, part in parts if len(part))
+
+    def kinds(self, *, prefill: bool) -> Iterator[tuple[NodeGroup, list[int]]]:
+        """Groups of nodes that may run in steps with a prefill, or in those without."""
+        for group, members in self.groups.items():
+            if prefill or group.phase != "prefill":
+                yield (_in_prefill(group) if prefill else group), members
+
+    def symbols(self, states: BatchStates) -> dict[str, I64]:
+        """Values of all sizes that are one number a step, shape (n,)."""
+        tokens = self.run_tokens(states)
+        return {
+            TOKENS: tokens,
+            ALL_TOKENS: states.all_tokens(self.graph.plan.attention_dp, tokens),
+            LOGIT_ROWS: states.logit_rows,
+            PREFILL_KV_TOKENS: states.prefill_kv_tokens,
+            PREFILL_TOKENS: states.prefill_tokens,
+            PREFILL_SEQUENCES: states.prefill_sequences,
+            PREFILL_LONGEST: states.prefill_longest,
+            DECODE_TOKENS: states.decode_sequences,
+            DECODE_LONGEST: states.decode_longest,
+        }
+
+    def symbols_of_one(
+        self, prefill: Sequence[tuple[int, int]], decoding: int, longest: int, elsewhere: int
+    ) -> dict[str, int]:
+        """:meth:`symbols` of one state, as numbers.
+
+        Args:
+            prefill: (new tokens, past plus new tokens) of each sequence in prefill.
+            decoding: sequences in decode; ``longest``: tokens of the longest, with the new one.
+            elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
+        """
+        new = total = most = 0
+        for own, seen in prefill:
+            new, total, most = new + own, total + seen, max(most, own)
+        tokens = new + decoding
+        launch = self.machine.engine.launch
+        replays = (launch.prefill if prefill else launch.decode) != "stream"
+        if len(self.captured) and replays and tokens <= self.captured[-1]:
+            tokens = int(self.captured[self.captured.searchsorted(tokens)])
+        groups = self.graph.plan.attention_dp
+        return {
+            TOKENS: tokens,
+            ALL_TOKENS: groups * tokens if elsewhere < 0 else tokens + elsewhere,
+            LOGIT_ROWS: len(prefill) + decoding,
+            PREFILL_KV_TOKENS: total,
+            PREFILL_TOKENS: new,
+            PREFILL_SEQUENCES: len(prefill),
+            PREFILL_LONGEST: most,
+            DECODE_TOKENS: decoding,
+            DECODE_LONGEST: longest,
+        }
+
+    def symbols_of(self, members: Sequence[int]) -> tuple[str, ...]:
+        """The symbols that the sizes of some nodes are made of."""
+        found: dict[str, None] = {}
+        for index in members:
+            for _, dim in self.nodes[index].op.dims:
+                name = dim.symbol if isinstance(dim, Affine) else dim
+                if isinstance(name, str):
+                    found[name] = None
+        return tuple(found)
+
+    def sized(
+        self,
+        group: NodeGroup,
+        members: Sequence[int],
+        symbols: Mapping[str, I64],
+        count: int,
+        device: Device,
+    ) -> Call:
+        """One group of nodes in ``count`` states, by the values of the symbols that their sizes are
+        made of.
+        """
+        different, places = self._different(members)
+        ops = [self.nodes[index].op for index in different]
+        rows = np.arange(count)
+        if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
+            batch = OpBatch.of([op for op in ops for _ in range(count)])
+        else:
+            sizes: dict[str, Any] = dict(columns(ops, symbols, count))
+            one = len(ops) == count == 1 and group.family not in TRANSFERS
+            if one:
+                sizes = {name: int(values[0]) for name, values in sizes.items()}
+            batch = OpBatch(group.family, group.variant, sizes, numbers=one)
+        if group.family in COLLECTIVES:
+            from silicast.communication.collective import collective_batch_times
+
+            gpus, stride = ops[0].dim("gpus"), dict(ops[0].dims).get("stride", 1)
+            assert isinstance(gpus, int)
+            assert isinstance(stride, int)
+            links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
+            known = self.machine.evidence
+            found = collective_batch_times(
+                batch, links, learned=known.learned, measured=known.collectives
+            )
+            taken = link_shares(links)
+            return Call(group, members, places, rows, rows, count, None, found, taken)
+        if group.family in OF_HOST:
+            moved = host_times(batch, self.machine)
+            return Call(group, members, places, rows, rows, count, batch, moved, (0.0, 0.0))
+        times = self._timed(batch, device)
+        return Call(group, members, places, rows, rows, count, batch, times)
+
+    def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
+        """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
+        ops: Sequence[Op] = [self.nodes[index].op for index in members]
+        lengths = [dim for _, dim in ops[0].dims]
+        if PREFILL_KV in lengths:
+            new, total, offsets = states.prefill_q, states.prefill_kv, states.prefill_offsets
+            ops, new, total, offsets = _cut(ops, new, total, offsets)
+            return ragged(ops, offsets, rows, {"q_len": new, "kv_len": total})
+        if DECODE_KV in lengths:
+            total, offsets = states.decode_kv + 1, states.decode_offsets
+            ops, _, total, offsets = _cut(ops, np.ones_like(total), total, offsets)
+            return ragged(ops, offsets, rows, {"kv_len": total - 1})
+        if CROSS_KV in lengths:
+            assert states.cross_kv is not None
+            seen = states.cross_kv - 1  # of all that it sees, decoding counts one as new
+            return ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
+        return None
+
+    def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
+        implementation = self._model(batch.family, device)
+        boosted = self.machine.boosted_device
+        known = self.machine.evidence
+        times = in_whole_models(times_of(implementation, batch, boosted, known), known)
+        if device.clocks.boost_hz == boosted.clocks.boost_hz:
+            return times
+        return _slowed(times, analysis_of(implementation, batch, device), analytic_s(times))
+
+    def _model(self, family: str, device: Device) -> Implementation:
+        found = implementation_for(family, device.execution_model)
+        if found is None:
+            name = self.graph.name
+            raise SilicastError(
+                f"no model of {family} on {device.execution_model} devices such as {device.name}",
+                kind="not_yet",
+                field="device",
+                hint=f"{name} needs it" if name else "",
+            )
+        return found
+
+
+def _in_prefill(group: NodeGroup) -> NodeGroup:
+    """The group in a step with a prefill: there dispatched experts have a kernel of their own."""
+    if group.family != "moe":
+        return group
+    from silicast.kernels.experts.moe_recipes import DISPATCHED, DISPATCHED_PREFILL
+
+    if group.variant.kernel != DISPATCHED:
+        return group
+    return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
+
+
+def _distinct(
+    names: Sequence[str], symbols: Mapping[str, I64], rows: I64
+) -> tuple[dict[str, I64], I64]:
+    """Values of some symbols, each set of them once, and which set each of ``rows`` has."""
+    if not names:
+        return {}, np.zeros(len(rows), dtype=np.int64)
+    values = np.stack([symbols[name][rows] for name in names])
+    if len(rows) == 1:
+        return dict(zip(names, values, strict=True)), np.zeros(1, dtype=np.int64)
+    if (values == values[:, :1]).all():
+        return dict(zip(names, values[:, :1], strict=True)), np.zeros(len(rows), dtype=np.int64)
+    key = np.zeros(len(rows), dtype=np.int64)
+    for row in values:
+        known, number = np.unique(row, return_inverse=True)
+        key = key * len(known) + number
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return dict(zip(names, values[:, first], strict=True)), place
+
+
+def analytic_s(times: KernelTimes) -> F64:
+    """What the analytic model alone gives, shape (n,)."""
+    return times.analysis.time_s if times.analytic_s is None else times.analytic_s
+
+
+def _slowed(times: KernelTimes, slow: Analysis, before_s: F64) -> KernelTimes:
+    """``times`` at the clock of ``slow``, which the analytic model alone made, as ``before_s`` at
+    theirs.
+    """
+    ratio = slow.time_s / before_s
+    estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
+    return replace(
+        times,
+        estimate_s=estimate,
+        p05_s=np.maximum(times.p05_s * ratio, slow.bound_s),
+        p95_s=np.maximum(times.p95_s * ratio, estimate),
+        bound_s=slow.bound_s,
+        analysis=slow,
+    )
+
+
+def _cut(
+    ops: Sequence[Op], new: I64, total: I64, offsets: I64
+) -> tuple[Sequence[Op], I64, I64, I64]:
+    """Sequences as attention sees them: chunked attention is full attention within each chunk."""
+    if not ops[0].variant.flag("chunked"):
+        return ops, new, total, offsets
+    chunk = ops[0].dim("window")
+    assert isinstance(chunk, int)
+    whole = [
+        replace(op, dims=tuple((n, 0 if n == "window" else v) for n, v in op.dims)) for op in ops
+    ]
+    return whole, *in_chunks(new, total, offsets, chunk)

@@ -1,0 +1,1 @@
+"""When each kernel starts and ends, and that timeline as a trace."""

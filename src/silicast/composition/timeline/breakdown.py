@@ -1,0 +1,342 @@
+"""Where a step's time goes and what is known of it: read from its timeline, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.composition.errors.uncertainty import Sum
+from silicast.composition.power.clock import not_held
+from silicast.composition.step.executions import DIRECTIONS
+from silicast.composition.step.pipes import Resources, host_part
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.core.numerics import F64
+from silicast.core.prediction import (
+    TIERS,
+    Domain,
+    Later,
+    Part,
+    Prediction,
+    Tier,
+    to_picoseconds,
+    worst_domain,
+)
+from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
+from silicast.workload.graphs.graph import Direction
+from silicast.workload.graphs.op import UNMODELLED
+
+LEAST_COVERED = 0.9
+"""Share of the time of operations with a model below which a program is out of the domain."""
+LEAST_NAMED = 0.01
+"""Share of the time of a family that is named."""
+_SHOWN_NAMES = 6
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a program has a model.
+
+    Attributes:
+        operations: executions of operations; modelled: of those with a model of their own.
+        time_share: of the device's time that operations with a model take.
+        unmodelled: names in the program of those without, and how often each runs.
+    """
+
+    operations: int
+    modelled: int
+    time_share: float
+    unmodelled: Mapping[str, int]
+
+
+@final
+class Breakdown:
+    """Sums of weighted states of a step model.
+
+    Args:
+        model: the steps.
+        times: of the states, at one clock.
+        weights: how often each state runs, shape (n,).
+    """
+
+    def __init__(self, model: StepModel, times: StepTimes, weights: F64) -> None:
+        self.model, self.times, self.weights = model, times, weights
+        self.graph = model.graph
+        self.exposed_s = self._over_states(times.exposed_s)
+        self.hidden_s = self._over_states(times.hidden_s)
+
+    def _over_states(self, table: F64) -> F64:
+        found: F64 = (table * self.weights).sum(axis=1)
+        return found
+
+    @cached_property
+    def _typical(self) -> int:
+        return int(np.argmax(self.weights))
+
+    @cached_property
+    def _runs(self) -> F64:
+        """Executions of each node in each state, a hidden one for nothing, shape (nodes, n)."""
+        alone = self.times.exposed_s + self.times.hidden_s
+        kept = np.divide(self.times.exposed_s, alone, out=np.ones_like(alone), where=alone > 0.0)
+        found: F64 = kept * self.graph.counts[:, None]
+        return found
+
+    @cached_property
+    def _bound_s(self) -> F64:
+        """Bounds shrink in proportion where a node is hidden: it is waited for that much less."""
+        return self._over_states(self.times.nodes.bound_s * self._runs)
+
+    @cached_property
+    def _ceiling_s(self) -> F64:
+        if not self.model.machine.evidence.ceilings:
+            return np.zeros(len(self.graph.nodes))
+        return self._over_states(self.times.nodes.ceiling_s() * self.graph.counts[:, None])
+
+    @cached_property
+    def _bound_by(self) -> list[str]:
+        return self.times.nodes.bound_by(self._typical)
+
+    @cached_property
+    def _picoseconds(self) -> list[tuple[int, int, int, int]]:
+        """Of each node, what it adds, what is hidden, bound and ceiling."""
+        tables = (self.exposed_s, self.hidden_s, self._bound_s, self._ceiling_s)
+        columns = ([to_picoseconds(seconds) for seconds in table.tolist()] for table in tables)
+        return list(zip(*columns, strict=True))
+
+    @cached_property
+    def _resources(self) -> Resources | None:
+        """Needs of resources, where the full tree of parts is asked for."""
+        if not self.model.machine.evidence.ceilings:
+            return None
+        return self.times.nodes.resources()
+
+    def part(self, name: str, *, host: str = "between_steps") -> Part:
+        """The tree of parts: directions where there are several, blocks, nodes, and the host.
+
+        Args:
+            host: name of the host's work between two passes.
+        """
+        ways = [self.direction_part(DIRECTIONS[number]) for number in self.graph.directions]
+        if len(ways) > 1:
+            return Part.group(name, [*ways, self._host(None, host)])
+        blocks = [part for way in ways for part in way.children if part.kind != "host"]
+        whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
+        return replace(whole, bound_ps=sum(way.bound_ps for way in ways))
+
+    def direction_part(self, direction: Direction) -> Part:
+        """The tree of one direction, with the launches that it waits for."""
+        blocks: dict[tuple[int, str], list[Part]] = {}
+        for index, node in enumerate(self.graph.nodes):
+            if node.direction == direction:
+                leaf = self._leaf(index)
+                if leaf.exposed_ps or leaf.hidden_ps:
+                    blocks.setdefault((node.stage, node.block), []).append(leaf)
+        children = []
+        for (stage, block), leaves in blocks.items():
+            title = f"stage_{stage}_{block}" if self.graph.stages > 1 else block
+            children.append(Part.group(title, leaves, count=self._repeats(stage, block)))
+        number = DIRECTIONS.index(direction)
+        whole = Part.group(direction, [*children, self._host((number,), "")])
+        if self.graph.stages == 1:
+            return whole
+        # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
+        return replace(whole, bound_ps=self._slowest_stage_ps(direction))
+
+    def _leaf(self, index: int) -> Part:
+        node = self.graph.nodes[index]
+        exposed, hidden, bound, ceiling = self._picoseconds[index]
+        if bound > exposed + 1:
+            raise ValueError(f"{node.name} is predicted below its bound")
+        pipes: Sequence[Part] = ()
+        if self._resources is not None and exposed:
+            pipes = self._resources.of(
+                index, self.times.exposed_s[index], self._runs[index], self.weights, exposed
+            )
+        return Part(
+            name=node.name,
+            exposed_ps=exposed,
+            hidden_ps=hidden,
+            bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
+            bound_by=self._bound_by[index],
+            count=node.count,
+            ceiling_ps=ceiling,
+            children=tuple(pipes),
+        )
+
+    def _repeats(self, stage: int, block: str) -> int:
+        return self.graph.executions.repeats(stage, block)
+
+    def _host(self, directions: Sequence[int] | None, between: str) -> Part:
+        """The host's share.
+
+        Args:
+            directions: whose launches count; None = none.
+            between: name of the work between two passes; "" = without it.
+        """
+        chosen = list(directions or ())
+        waited = float((self.times.waits_s[chosen] * self.weights).sum())
+        launches = float((self.times.launches_s[chosen] * self.weights).sum())
+        idle, work = 0.0, 0.0
+        if between:
+            idle = float((self.times.between_s * self.weights).sum())
+            work = float((self.times.between_hidden_s * self.weights).sum())
+        return host_part(waited, launches, idle, work, between)
+
+    def _slowest_stage_ps(self, direction: Direction) -> int:
+        stages = [0] * self.graph.stages
+        for seconds, node in zip(self._bound_s.tolist(), self.graph.nodes, strict=True):
+            if node.direction == direction:
+                stages[node.stage] += to_picoseconds(seconds)
+        return max(stages)
+
+    def tier(self) -> Tier:
+        """The best tier in which, or in a better one, at least half of the kernels' time is;
+        calibrated where whole models were measured.
+        """
+        if self.model.machine.evidence.whole is not None:
+            return "calibrated"
+        reached, whole = 0.0, float(self.exposed_s.sum())
+        for tier, seconds in self.tier_seconds().items():
+            reached += seconds
+            if reached >= 0.5 * whole:
+                return tier
+        return "analytic"
+
+    def tier_seconds(self) -> dict[Tier, float]:
+        """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
+        found: dict[Tier, float] = {}
+        for number in reversed(range(len(TIERS))):
+            of_tier = self.times.exposed_s * (self.times.nodes.tiers == number)
+            if seconds := float(self._over_states(of_tier).sum()):
+                found[TIERS[number]] = seconds
+        return found
+
+    def sum(self, direction: Direction | None = None) -> Sum:
+        """What adds up to the step's time, or to that of one direction with its launches."""
+        nodes, exposed = self.times.nodes, self.exposed_s
+        waited = float((self.times.waits_s * self.weights).sum())
+        between = float((self.times.between_s * self.weights).sum())
+        if direction is not None:
+            number = DIRECTIONS.index(direction)
+            exposed = np.where(self.graph.direction == number, exposed, 0.0)
+            waited, between = float((self.times.waits_s[number] * self.weights).sum()), 0.0
+        weighted = self.times.exposed_s * self.weights
+        spread = (weighted * nodes.independent).sum(axis=1)
+        once = weighted.sum(axis=1)
+        own = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+        tiers = nodes.tiers[:, self._typical]
+        heat = self.model.machine.state_log_sd(self.times.clock_hz)
+        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited, heat)
+
+    def prediction(
+        self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()
+    ) -> Prediction:
+        """The prediction whose tree is ``part``.
+
+        Args:
+            direction: of a part of one direction.
+            caveats: what a reader must know beside :meth:`warnings`.
+        """
+        total, uncertainty = self.sum(direction), self.model.uncertainty
+        error = uncertainty.of(total)
+        return Prediction(
+            part=part,
+            error=error,
+            tier=self.tier(),
+            domain=self.domain(),
+            warnings=(*self.warnings(), *caveats),
+            narrowed=Later(lambda: uncertainty.narrowed(total, error)),
+        )
+
+    def domain(self) -> Domain:
+        """How far the kernels are from those that were measured, at worst; out of the domain where
+        the model's structure was assumed, or where much of the time has no model or is that of
+        sizes far from measured ones.
+        """
+        if self.coverage.time_share < LEAST_COVERED:
+            return "out"
+        return worst_domain((self.model.domain, self._sizes[0]))
+
+    @cached_property
+    def _sizes(self) -> tuple[Domain, dict[str, float]]:
+        """How far sizes are from measured ones, and of each family beyond them the share of the
+        time: out of the domain where a tenth of the time is far away, near it where half is beyond.
+        """
+        octaves = self.times.nodes.octaves_outside
+        if not octaves.any():
+            return "in", {}
+        weighted = self.times.exposed_s * self.weights
+        spent = float(weighted.sum())
+        for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):
+            of_node = np.where(octaves > least, weighted, 0.0).sum(axis=1)
+            if float(of_node.sum()) > most * spent:
+                shares: dict[str, float] = {}
+                for node, seconds in zip(self.graph.nodes, of_node.tolist(), strict=True):
+                    if seconds:
+                        shares[node.op.family] = shares.get(node.op.family, 0.0) + seconds / spent
+                return domain_of(least + 1.0, measured=True), shares
+        return "in", {}
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """What has a model."""
+        missing = [node.op.variant.flag(UNMODELLED) for node in self.graph.nodes]
+        spent = self.exposed_s + self.hidden_s
+        names: dict[str, int] = {}
+        for node, unknown in zip(self.graph.nodes, missing, strict=True):
+            if unknown:
+                name = node.source or node.name
+                names[name] = names.get(name, 0) + node.count
+        total, whole = int(self.graph.counts.sum()), float(spent.sum())
+        known = float(spent[~np.array(missing, dtype=bool)].sum())
+        return Coverage(
+            operations=total,
+            modelled=total - sum(names.values()),
+            time_share=known / max(whole, 1e-30) if names else 1.0,
+            unmodelled=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Fallbacks that a reader must know."""
+        usual, missing = (*self._not_held(), *self.model.warnings), self.coverage.unmodelled
+        if shares := self._sizes[1]:
+            usual = (*usual, _beyond(shares))
+        if not missing:
+            return usual
+        names = ", ".join(f"{name} x{n}" for name, n in list(missing.items())[:_SHOWN_NAMES])
+        more = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
+        said = f"no model of {names}{more}: their bytes and launches are counted, no more"
+        return (said, *usual)
+
+    def _not_held(self) -> tuple[str, ...]:
+        """A remark where no clock holds the power limit that the user set."""
+        if self.model.machine.power_w is None:
+            return ()
+        boost_hz = self.model.machine.boosted_device.clocks.boost_hz
+        return not_held(self.times.clock_hz / boost_hz, boost_hz)
+
+
+def _beyond(shares: Mapping[str, float]) -> str:
+    """What a reader must know of kernels whose sizes lie beyond those that were measured.
+
+    >>> _beyond({"attention_prefill": 0.98})
+    'in sizes beyond all that were measured: attention prefill kernels (98 % of the time)'
+    """
+    named = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(
+        f"{name.replace('_', ' ')} kernels ({share:.0%} of the time)".replace("%", " %")
+        for name, share in named
+        if share >= LEAST_NAMED
+    )
+    return f"in sizes beyond all that were measured: {told}"
+
+
+def once(index: int, count: int) -> F64:
+    """Weights of ``count`` states of which one runs once."""
+    weights = np.zeros(count)
+    weights[index] = 1.0
+    return weights

@@ -1,0 +1,353 @@
+"""The predicted timeline, drawn: every execution where the prediction has it, and the host beside.
+
+A drawing reads the timeline from which the prediction was summed, so it ends when that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, final
+
+import numpy as np
+
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.memory.activation_memory import alive_bytes
+from silicast.composition.memory.memory import MemoryUse
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import GB, ProgramPass
+from silicast.composition.passes.static_batch import (
+    batch_memory,
+    batch_steps,
+    decode_knots,
+    predict_static_batch,
+)
+from silicast.composition.power.clock import power_w
+from silicast.composition.step.executions import Execution
+from silicast.composition.step.stage_graph import device_name
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.breakdown import once
+from silicast.composition.timeline.trace_events import (
+    COMMUNICATION,
+    ENGINE,
+    HOST,
+    LAUNCHES,
+    LAYERS,
+    Arrow,
+    Drawn,
+    Sample,
+    Slice,
+    Trace,
+    Track,
+    in_layers,
+    sizes,
+    stream_name,
+)
+from silicast.core.numerics import F64, I64
+from silicast.core.prediction import to_picoseconds
+from silicast.kernels.physics.power import limits
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.graphs.symbols import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
+
+MEMORY_SAMPLES = 2000
+"""Changes of the memory's counter at most: larger programs show every so manieth."""
+MOST_PASSES = 4
+"""Passes of a training step that are drawn; the others are like them."""
+
+
+@final
+class StepDrawing:
+    """Draws steps of a model.
+
+    Args:
+        model: the compiled steps.
+        states: of the batch.
+        times: of these states, at the clock of the prediction.
+    """
+
+    def __init__(self, model: StepModel, states: BatchStates, times: StepTimes) -> None:
+        self.model, self.states, self.times = model, states, times
+        self.graph, self.machine = model.graph, model.machine
+
+    def step(
+        self, row: int, title: str, start_ps: int, total_ps: int, *, prepares: bool = True
+    ) -> Drawn:
+        """One step.
+
+        Args:
+            row: of its state.
+            total_ps: what it takes in all, as predicted.
+            prepares: the host works before the pass, else behind it.
+        """
+        line = self.model.timeline(self.times, self.states, row)
+        between = min(to_picoseconds(float(self.times.between_s[row])), total_ps)
+        begin = start_ps + (between if prepares else 0)
+        end = start_ps + total_ps - (0 if prepares else between)
+        starts, ends = (_picoseconds(each, begin, end) for each in (line.start_s, line.end_s))
+        issues, before = (
+            _picoseconds(each, begin, end) for each in (line.issue_s, line.issue_s - line.launch_s)
+        )
+        runs = np.flatnonzero(self.times.nodes.time_s[self.graph.executions.order, row] > 0.0)
+        hidden = [to_picoseconds(s) for s in (self.times.hidden_s[:, row] / self.graph.counts)]
+        args: dict[int, dict[str, Any]] = {}
+        reached: dict[Track, int] = {}
+        kernels, launches, pieces = [], [], []
+        what = "before" if self.machine.in_line else "launch"
+        for place in runs.tolist():
+            each = self.graph.executions.sequence[place]
+            stream = int(line.stream[place])
+            if each.kernel not in args:
+                args[each.kernel] = self._args(each.kernel, row)
+            kernel = self._kernel(each, row, stream, args[each.kernel], starts[place], ends[place])
+            if not self.graph.has_streams:  # what is hidden began under other kernels
+                free = min(reached.get(kernel.track, begin), kernel.start_ps)
+                first = max(kernel.start_ps - hidden[each.kernel], free)
+                kernel = replace(kernel, start_ps=first)
+            reached[kernel.track] = kernel.end_ps
+            kernels.append(kernel)
+            layer = each.block.name + (f" {each.repeat}" if each.block.count > 1 else "")
+            node = self.graph.nodes[each.kernel]
+            pieces.append((node.stage, node.direction, layer, starts[place], ends[place]))
+            if line.launch_s[place] > 0.0:
+                first = min(before[place], kernel.start_ps)
+                last = min(issues[place], max(kernel.start_ps, first))
+                slot = Slice(Track(HOST, LAUNCHES), f"{what} {each.node.name}", first, last)
+                launches.append((slot, kernel))
+        host = self._host(row, start_ps, start_ps + total_ps, between, prepares=prepares)
+        arrows = [Arrow(*pair) for pair in launches]
+        if not launches and host and kernels and prepares:
+            arrows = [Arrow(host[0], kernels[0])]
+        lines = self._lines(title, row, start_ps, start_ps + total_ps, pieces)
+        slots = [slot for slot, _ in launches]
+        samples = self._power(row, start_ps, total_ps)
+        return Drawn([*lines, *host, *slots, *kernels], arrows, samples, start_ps + total_ps)
+
+    def _kernel(
+        self, each: Execution, row: int, stream: int, args: Mapping[str, Any], start: int, end: int
+    ) -> Slice:
+        node = self.graph.nodes[each.kernel]
+        if not self.graph.has_streams and self.times.hidden_s[each.kernel, row] > 0.0:
+            stream = 1
+        thread = stream_name(stream)
+        if node.op.family in COLLECTIVES:
+            thread = f"{COMMUNICATION} ({thread})" if stream else COMMUNICATION
+        process = device_name(self.machine, self.graph.plan, node.stage)
+        source = {"source": each.node.source} if each.node.source else {}
+        return Slice(Track(process, thread), each.node.name, start, end, {**args, **source})
+
+    def _host(self, row: int, start: int, end: int, between: int, *, prepares: bool) -> list[Slice]:
+        track, found = Track(HOST, ENGINE), []
+        if between > 0 and prepares:
+            waits = {"device": "waits for it"}
+            found.append(Slice(track, "schedule and prepare", start, start + between, waits))
+        elif between > 0:
+            found.append(Slice(track, "between two passes", end - between, end))
+        begin = start + between
+        hidden = min(to_picoseconds(float(self.times.between_hidden_s[row])), end - begin)
+        if hidden > 0 and prepares:
+            args = {"device": "does not wait for it"}
+            found.append(Slice(track, "prepare the next step", begin, begin + hidden, args))
+        return found
+
+    def _lines(
+        self,
+        title: str,
+        row: int,
+        start: int,
+        end: int,
+        pieces: Sequence[tuple[int, str, str, int, int]],
+    ) -> list[Slice]:
+        """The step, inside it its directions if there are several, and layers, for every stage."""
+        stages: dict[int, list[tuple[str, str, int, int]]] = {}
+        for stage, way, layer, first, last in pieces:
+            stages.setdefault(stage, []).append((way, layer, first, last))
+        found = []
+        for stage, own in sorted(stages.items()):
+            track = Track(device_name(self.machine, self.graph.plan, stage), LAYERS)
+            first = start if stage == 0 else own[0][2]
+            last = max(end if stage == max(stages) else own[-1][3], own[-1][3])
+            found.append(Slice(track, title, first, last, self._of_step(row)))
+            for way, run in groupby(own, key=lambda piece: piece[0]):
+                layers = [piece[1:] for piece in run]
+                inside = in_layers(track, layers, first)
+                if len(self.graph.directions) > 1 and inside:
+                    found.append(Slice(track, way, inside[0].start_ps, inside[-1].end_ps))
+                found += inside
+                first = inside[-1].end_ps if inside else first
+        return found
+
+    def _of_step(self, row: int) -> dict[str, Any]:
+        states = self.states
+        return {
+            "new_tokens": int(states.tokens[row]),
+            "sequences_in_prefill": int(states.prefill_sequences[row]),
+            "sequences_in_decode": int(states.decode_sequences[row]),
+            "clock_mhz": self.times.clock_hz / 1e6,
+        }
+
+    def _args(self, index: int, row: int) -> dict[str, Any]:
+        """What is shown of every execution of a node."""
+        node, nodes = self.graph.nodes[index], self.times.nodes
+        time_s = float(nodes.time_s[index, row])
+        found: dict[str, Any] = {
+            "family": node.op.family,
+            "dtype": node.op.variant.dtype,
+            "sizes": sizes(node.op, self._symbols(row), self._lengths(row)),
+            "bound_by": nodes.bound_by(row)[index],
+            "of_bound": round(float(nodes.bound_s[index, row]) / time_s, 4),
+        }
+        if self.machine.evidence.ceilings:
+            single = np.ones(len(self.states))
+            pipes = nodes.resources().of(
+                index, nodes.time_s[index], single, once(row, len(single)), to_picoseconds(time_s)
+            )
+            found["waits_for_us"] = {p.name: p.exposed_ps / 1e6 for p in pipes if p.exposed_ps}
+            found["hidden_us"] = {p.name: p.hidden_ps / 1e6 for p in pipes if p.hidden_ps}
+        return found
+
+    def _symbols(self, row: int) -> dict[str, int]:
+        table = self.model.timer.symbols(self.states)
+        return {name: int(values[row]) for name, values in table.items()}
+
+    def _lengths(self, row: int) -> dict[str, Sequence[int]]:
+        states = self.states
+        new = slice(*states.prefill_offsets[row : row + 2].tolist())
+        old = slice(*states.decode_offsets[row : row + 2].tolist())
+        lengths = {
+            PREFILL_Q: states.prefill_q[new].tolist(),
+            PREFILL_KV: states.prefill_kv[new].tolist(),
+            DECODE_KV: states.decode_kv[old].tolist(),
+        }
+        if states.cross_kv is not None:
+            lengths[CROSS_KV] = states.cross_kv[old].tolist()
+        return {name: values for name, values in lengths.items() if values}
+
+    def _power(self, row: int, start_ps: int, total_ps: int) -> list[Sample]:
+        """The board's clock and, where it is modelled, power: averages over the step."""
+        process = device_name(self.machine, self.graph.plan)
+        clock = Sample(process, "clock (MHz)", start_ps, {"cores": self.times.clock_hz / 1e6})
+        if not limits(self.machine.limited_device):  # no model of its power
+            return [clock]
+        kernels_j = float(self.model.kernels_j(self.times)[row])
+        watts = power_w(self.machine, total_ps * 1e-12, kernels_j)
+        return [Sample(process, "power (W)", start_ps, {"board": round(watts, 3)}), clock]
+
+
+def _picoseconds(seconds: F64, begin: int, end: int) -> list[int]:
+    """Moments of a pass that lies between ``begin`` and ``end``."""
+    found: I64 = np.rint(seconds * 1e12).astype(np.int64)
+    moments: list[int] = np.clip(begin + found, begin, max(begin, end)).tolist()
+    return moments
+
+
+def trace_program(found: ProgramPass, update: ProgramPass | None = None) -> Trace:
+    """One pass of a program as it was predicted, and the update of its weights."""
+    drawn = _pass(found, 0)
+    if update is not None:
+        drawn = drawn.then(_pass(update, drawn.end_ps))
+    title = f"{found.model.graph.name} on {found.model.machine.device.name}"
+    about = {"coverage_of_time": round(found.coverage.time_share, 6)}
+    samples = (*_alive(found), *drawn.samples)
+    return Trace(title, tuple(drawn.slices), tuple(drawn.arrows), samples, drawn.end_ps, about)
+
+
+def _pass(found: ProgramPass, start_ps: int) -> Drawn:
+    drawing = StepDrawing(found.model, found.states, found.times)
+    total, name = found.total.part.exposed_ps, found.model.graph.name
+    return drawing.step(0, name, start_ps, total, prepares=False)
+
+
+def _alive(found: ProgramPass) -> list[Sample]:
+    """What is held on the device when each execution begins."""
+    memory, graph = found.memory, found.model.graph
+    alive = alive_bytes(graph.executions).tolist()
+    fixed = {
+        name: round(getattr(memory, name) / GB, 6)
+        for name in ("weights", "gradients", "optimizer", "framework")
+        if getattr(memory, name)
+    }
+    starts = _picoseconds(found.timeline.start_s, 0, found.total.part.exposed_ps)
+    device = device_name(found.model.machine, graph.plan)
+    return [
+        Sample(device, "memory (GB)", starts[i], {**fixed, "results": round(alive[i] / GB, 6)})
+        for i in range(0, len(starts), max(1, len(starts) // MEMORY_SAMPLES))
+    ]
+
+
+def trace_training_step(
+    passes: Sequence[ProgramPass], update: ProgramPass, step_ps: int, micro_batches: int
+) -> Trace:
+    """Some micro-batches of a step one after the other, and the update.
+
+    Args:
+        passes: of these micro-batches; of the step there are ``micro_batches``.
+        step_ps: what the whole step takes.
+    """
+    whole = Drawn([], [], [], 0)
+    for each in (*passes, update):
+        whole = whole.then(_pass(each, whole.end_ps))
+    about: dict[str, Any] = {"step_time_s": step_ps / 1e12}
+    if len(passes) < micro_batches:
+        about |= {"micro_batches": micro_batches, "micro_batches_shown": len(passes)}
+    return Trace(
+        f"{passes[0].model.machine.device.name}: training step",
+        tuple(whole.slices),
+        tuple(whole.arrows),
+        tuple(whole.samples),
+        whole.end_ps,
+        about,
+    )
+
+
+def trace_static_batch(
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    steps: int = 4,
+    framework: Framework | None = None,
+) -> Trace:
+    """The prefill and the first decode steps of a static batch.
+
+    Args:
+        deployment, input_lens, output_len, framework: as of
+            :func:`~.static_batch.predict_static_batch`.
+        steps: decode steps at most.
+
+    Raises:
+        SilicastError: a part of the model has no kernel model on the device.
+    """
+    found = predict_static_batch(deployment, input_lens, output_len, framework)
+    count = min(steps, output_len - 1)
+    typical = len(decode_knots(output_len - 1)[0]) // 2
+    prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework)
+    _, decode = batch_steps(deployment, input_lens, count + 1, framework)
+    whole = Drawn([], [], [], 0)
+    for index in range(1 + count):
+        phase, row = (decode, int(decode.rows[index - 1])) if index else (prefill, 0)
+        times = phase.times(0)
+        if index:
+            hz = evaluated.times(int(evaluated.rows[typical])).clock_hz
+            times = phase.model.at_clock(phase.at_boost, phase.states, hz, phase.rows)
+        total = to_picoseconds(float(times.total_s[row]))
+        if index == 0:
+            total = found.prefill.part.exposed_ps
+        title = f"decode step {index}" if index else "prefill"
+        memory = batch_memory(deployment, input_lens, index + 1, framework)
+        held = Drawn([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
+        drawing = StepDrawing(phase.model, phase.states, times)
+        whole = whole.then(held).then(drawing.step(row, title, whole.end_ps, total))
+    about: dict[str, Any] = {"prefill_ms": found.prefill.part.exposed_ps / 1e9}
+    if count < output_len - 1:
+        about["shown"] = f"the first {count} of {output_len - 1} decode steps"
+    title = f"{deployment.model.name} on {deployment.device.name}"
+    return Trace(
+        title, tuple(whole.slices), tuple(whole.arrows), tuple(whole.samples), whole.end_ps, about
+    )
+
+
+def _held(deployment: Deployment, memory: MemoryUse, at_ps: int) -> Sample:
+    names = ("weights", "kv_cache", "activations", "framework")
+    values = {name: round(getattr(memory, name) / GB, 6) for name in names}
+    return Sample(device_name(deployment.machine, deployment.plan), "memory (GB)", at_ps, values)

@@ -1,0 +1,1 @@
+"""Pipelines: chunks of layers, when each action runs, what holds it up."""

@@ -1,0 +1,154 @@
+"""Weights that data ranks share and gradients that they sum, as nodes beside a layer's own.
+
+Sharded weights are gathered before a layer uses them, and gradients are summed as soon as a layer
+has them, on a stream of their own (FSDP, the distributed optimizer of Megatron-LM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+from silicast.core.dtypes import BITS, RECIPES
+from silicast.distributed.memory.offload import UP
+from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.plan import Axis, TrainingPlan
+from silicast.distributed.ranks.rank_collectives import DATA, ELEMENT, collective
+from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
+from silicast.workload.models.model import ModelConfig
+
+OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated")
+"""Ends of the names of what makes gradients of weights."""
+COMES = (DATA, UP)
+"""Streams that bring what a layer begins with."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """Which transfers of weights and gradients a pass has.
+
+    Attributes:
+        gathers_forward, gathers_backward: weights before a layer of that direction.
+        sums: gradients behind each layer's backward pass.
+        gradient_bits: in which they are summed.
+        gradients_down: those that a CPU updates with go to the host.
+        beside_products: tensor ranks transfer tokens of the forward pass while the products that
+            they belong to run, piece by piece.
+    """
+
+    gathers_forward: bool = False
+    gathers_backward: bool = False
+    sums: bool = False
+    gradient_bits: int = 32
+    beside_products: bool = False
+    gradients_down: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class DataRanks:
+    """Transfers of one rank."""
+
+    model: ModelConfig
+    plan: TrainingPlan
+    exchanges: Exchanges
+    adapters: Adapters | None = None
+
+    def gathers(self, block: Block, name: str) -> Iterator[Node]:
+        """The weights of a layer from the ranks that share them; of frozen ones only where they are
+        sharded themselves.
+        """
+        trained = self.adapters if self.plan.zero < 3 else None
+        dense, experts = block_parameters(block, self.model, trained)
+        if dense and self.plan.sharers > 1:
+            op = collective(self.plan, "all_gather", "shard", dense * ELEMENT)
+            yield Node(name, op, (), DATA, of_weights=True)
+        if experts and self.plan.group("edp").size > 1:
+            op = collective(self.plan, "all_gather", "edp", experts * ELEMENT)
+            yield Node(f"experts_{name}", op, (), DATA, of_weights=True)
+
+    def sums(self, forward: Block) -> Iterator[Node]:
+        """Sums of a layer's gradients over the ranks that hold copies of its weights."""
+        if not self.exchanges.sums:
+            return
+        dense, experts = block_parameters(forward, self.model, self.adapters)
+        family = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
+        each = self.exchanges.gradient_bits // 8
+        axes: tuple[tuple[Axis, int], ...] = (("shard", dense), ("edp", experts))
+        for axis, size in axes:
+            if size and self.plan.group(axis).size > 1:
+                op = collective(self.plan, family, axis, size * each)
+                name = f"gradients_{'' if axis == 'shard' else 'experts_'}{family}"
+                yield Node(name, op, (), DATA, of_weights=True)
+        copies = self.plan.group("replicate").size
+        if dense and copies > 1:
+            size = dense * each // (self.plan.sharers if self.plan.zero else 1)
+            op = collective(self.plan, "all_reduce", "replicate", size)
+            yield Node("gradients_replicas", op, (), DATA, of_weights=True)
+
+
+def block_parameters(
+    block: Block, model: ModelConfig, adapters: Adapters | None = None
+) -> tuple[int, int]:
+    """Parameters of a forward block on a rank: dense ones, and those of routed experts; with
+    adapters those that are trained.
+    """
+    if adapters is not None:
+        return adapters.parameters(block.nodes), 0
+    dense = sum(_parameters(node) for node in block.nodes if not node.of_weights)
+    if model.tied:
+        dense -= sum(_parameters(node) for node in block.nodes if node.name == "lm_head")
+    return dense, sum(expert_parameters(node, model) for node in block.nodes)
+
+
+def layer_parameters(
+    graph: Graph, model: ModelConfig, adapters: Adapters | None = None
+) -> tuple[int, int]:
+    """The same of all forward blocks of a chunk, as often as they run."""
+    each = [
+        (block.count, *block_parameters(block, model, adapters))
+        for block in graph.blocks
+        if block.direction == "forward"
+    ]
+    return sum(n * dense for n, dense, _ in each), sum(n * experts for n, _, experts in each)
+
+
+def expert_parameters(node: Node, model: ModelConfig) -> int:
+    """Parameters of the routed experts that a node reads, on one rank; 0 of any other node."""
+    if node.op.family != "moe":
+        return 0
+    size = {name: value for name, value in node.op.dims if isinstance(value, int)}
+    count = size["experts"] // size["ep"] * (3 if model.gated else 2)
+    return count * size["hidden"] * (size["intermediate"] // size["tp"])
+
+
+def _parameters(node: Node) -> int:
+    recipe = RECIPES.get(node.op.variant.dtype)
+    bits = recipe.weight_bits if recipe is not None else BITS.get(node.op.variant.dtype, 16)
+    return int(node.parameter_bytes * 8 // bits)
+
+
+def waiting_for_weights(nodes: list[Node]) -> list[Node]:
+    """What a layer begins with waits for its weights, and for what the host held of it."""
+    gathers = tuple(node.name for node in nodes if node.of_weights and node.stream in COMES)
+    for place, node in enumerate(nodes):
+        if node.name not in gathers:
+            waits = (*(node.inputs or (BEFORE,)), *gathers)
+            return [*nodes[:place], replace(node, inputs=waits), *nodes[place + 1 :]]
+    return nodes
+
+
+def without_weights(node: Node) -> Node:
+    """A transfer waits for the gradient that it sends, not for those of weights."""
+    if node.stream == 0 or node.op.family == "moe":
+        return node
+    kept = tuple(name for name in node.inputs if not name.endswith(OF_WEIGHTS))
+    return replace(node, inputs=kept or node.inputs)
+
+
+def behind_gradients(node: Node, nodes: list[Node]) -> Node:
+    """A sum behind the last of a layer's gradients of weights."""
+    last = [each.name for each in nodes if each.name.endswith(OF_WEIGHTS)][-1:]
+    return replace(node, inputs=tuple(last))

@@ -1,0 +1,125 @@
+"""Routed experts on the ranks that share them: tokens go there and their results come back.
+
+A library sorts tokens by expert and exchanges them by a collective, or calls a kernel that sends a
+token once to each rank or node. Tensor ranks of an expert gather the tokens that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from silicast.composition.engines.engine import ExpertTable
+from silicast.distributed.ranks.expert_capacity import Capacity
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.ranks.rank_collectives import ELEMENT, EXPERTS, collective
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.op import HOST_WAITS, INTEGERS, Dim, Op, Variant
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.transformers.expert_nodes import DISPATCHED
+
+ROUTED = "experts_routed"
+EXCHANGED = "experts_"
+"""Start of the names of what brings tokens to their experts and back."""
+_FP32 = 4
+
+
+def with_experts(
+    nodes: Iterable[Node],
+    model: ModelConfig,
+    plan: TrainingPlan,
+    tokens: int,
+    capacity: Capacity | None = None,
+    routing: ExpertTable = ExpertTable(),
+) -> Iterator[Node]:
+    """The nodes of a layer with its routed experts on the ranks that share them.
+
+    Args:
+        tokens: of a pass on each rank, before tensor ranks share them.
+        capacity: that experts have; None = they take all tokens.
+        routing: what the engine launches around the experts.
+    """
+    if capacity is not None:
+        nodes = capacity.limited(nodes)
+    moe = model.moe
+    apart = plan.ep > 1 or plan.etp != plan.tp or plan.sequence_parallel
+    for node in nodes:
+        if node.op.family != "moe" or moe is None or not apart:
+            yield node
+            continue
+        own = own_tokens(plan, tokens)
+        chosen = _chosen(routing, own * moe.held)
+        if capacity is not None:
+            own = capacity.tokens(own)
+        last = node.inputs
+        steps = [*chosen, *_exchanged(node, model, plan, own)]
+        for place, step in enumerate(steps):
+            name = node.name if place == len(steps) - 1 else step.name
+            yield replace(step, name=name, inputs=last)
+            last = (name,)
+
+
+def own_tokens(plan: TrainingPlan, tokens: int) -> int:
+    """Tokens of a pass that a rank sends to experts."""
+    return -(-tokens // (plan.tp if plan.sequence_parallel else 1))
+
+
+def _chosen(routing: ExpertTable, numbers: int) -> Iterator[Node]:
+    """The small kernels that choose experts and count their tokens; the host waits for the last
+    ones, and the first ones have a gradient.
+    """
+    size = numbers * _FP32
+    for number in range(routing.routing):
+        waits = number >= routing.routing - routing.waits
+        back = number < routing.routing_back
+        flags = ((HOST_WAITS, True),) if waits else () if back else ((INTEGERS, True),)
+        variant = Variant(dtype="fp32", flags=flags)
+        op = Op.make(
+            "data_movement", variant, read_bytes=size, written_bytes=size, operations=numbers
+        )
+        yield Node(f"experts_choice_{number}", op)
+
+
+def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, own: int) -> list[Node]:
+    """Experts between what brings ``own`` tokens of each rank there and back."""
+    moe = model.moe
+    assert moe is not None
+    width = moe.latent or model.hidden
+    sent = own * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
+    dims: dict[str, Dim] = dict(node.op.dims)
+    dims |= {"tokens": own * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
+    kernel = DISPATCHED if plan.ep > 1 else node.op.variant.kernel
+    variant = replace(node.op.variant, kernel=kernel)
+    op = replace(node.op, dims=tuple(sorted(dims.items())), variant=variant)
+    found = [replace(node, name=ROUTED, op=op)]
+    if plan.etp > 1:
+        size = sent * plan.etp
+        found.insert(
+            0, Node("experts_gather", collective(plan, "all_gather", "etp", size), (), EXPERTS)
+        )
+        found.append(
+            Node("experts_scatter", collective(plan, "reduce_scatter", "etp", size), (), EXPERTS)
+        )
+    if plan.ep == 1:
+        return found
+    if plan.dispatch == "kernel":
+        sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
+        ends = [
+            Node(f"experts_{name}", Op.make(name, Variant(), tokens=own, **sizes), (), EXPERTS)
+            for name in ("dispatch", "combine")
+        ]
+        return [ends[0], *found, ends[1]]
+    moves = {
+        "experts_permute": (own * width * ELEMENT, sent), "experts_sort": (sent, sent),
+        "experts_sort_back": (sent, sent), "experts_unpermute": (sent, own * width * ELEMENT),
+    }  # fmt: skip
+    before, by_expert, back, after = (
+        Node(name, Op.make("data_movement", Variant(), read_bytes=read, written_bytes=written,
+                           operations=written // ELEMENT))
+        for name, (read, written) in moves.items()
+    )  # fmt: skip
+    ends = [
+        Node(name, collective(plan, "all_to_all", "ep", sent), (), EXPERTS)
+        for name in ("experts_dispatch", "experts_combine")
+    ]
+    return [before, ends[0], by_expert, *found, back, ends[1], after]

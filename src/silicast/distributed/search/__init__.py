@@ -1,0 +1,1 @@
+"""The best plan of a training step."""

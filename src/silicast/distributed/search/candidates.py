@@ -1,0 +1,197 @@
+"""All legal plans of a training step on a number of devices, as arrays.
+
+A plan is legal if its degrees multiply to the devices, if they divide what they cut (heads, widths,
+layers, experts, the sequence) and if the batch divides into micro-batches for every data rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.training.recomputation import Recompute
+from silicast.workload.transformers.plan import Plan
+from silicast.workload.transformers.shard import shard_of
+
+RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+FIELDS = (
+    "tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages", "micro_batch", "recompute",
+)  # fmt: skip
+LONGEST_PIECE = 2048
+"""Sequences are cut over context ranks into no fewer tokens than these."""
+LARGEST_MICRO_BATCH = 16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        gpus: devices; ``domain``: those that a fast link joins, within which tensor ranks stay.
+        seq_len, global_batch: of a step.
+        pinned: fields of a plan (:data:`FIELDS`) that are given -> their values.
+        sequence_parallel: of tensor ranks.
+    """
+
+    model: ModelConfig
+    gpus: int
+    domain: int
+    seq_len: int
+    global_batch: int
+    pinned: Mapping[str, int]
+    sequence_parallel: bool = True
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Plans as columns of whole numbers, shape (fields, n)."""
+
+    space: Space
+    table: I64
+
+    def __len__(self) -> int:
+        return int(self.table.shape[1])
+
+    def column(self, name: str) -> I64:
+        """One field of all plans, shape (n,)."""
+        found: I64 = self.table[FIELDS.index(name)]
+        return found
+
+    @cached_property
+    def micro_batches(self) -> I64:
+        """Of a step, on each data rank."""
+        whole: I64 = self.space.global_batch // (self.column("dp") * self.column("micro_batch"))
+        return whole
+
+    def chosen(self, rows: I64) -> Candidates:
+        """Some of them."""
+        return Candidates(self.space, self.table[:, rows])
+
+    def key(self, row: int) -> str:
+        """All fields of one of them, as words."""
+        own = zip(FIELDS, self.table[:, row].tolist(), strict=True)
+        return ", ".join(f"{name} {value}" for name, value in own)
+
+    def plan(self, row: int) -> tuple[TrainingPlan, int, Recompute]:
+        """One of them, its micro-batch and what it computes again."""
+        own = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))
+        micro, again = own.pop("micro_batch"), own.pop("recompute")
+        plan = TrainingPlan(**own, sequence_parallel=self.space.sequence_parallel and own["tp"] > 1)
+        return plan, micro, RECOMPUTES[again]
+
+
+def candidates(space: Space) -> Candidates:
+    """All legal plans.
+
+    Raises:
+        SilicastError: there is none; says which limits leave nothing.
+    """
+    rows = list(_rows(space))
+    if not rows:
+        pinned = ", ".join(f"{name} = {value}" for name, value in space.pinned.items()) or "nothing"
+        raise SilicastError(
+            f"no plan of {space.model.name} on {space.gpus} devices divides {space.global_batch} "
+            f"sequences of {space.seq_len} tokens ({pinned} given)",
+            field="parallel",
+            hint="other numbers of devices, sequences or layers have more divisors",
+        )
+    return Candidates(space, np.array(rows, dtype=np.int64).T)
+
+
+def _rows(space: Space) -> Iterator[tuple[int, ...]]:
+    model, gpus = space.model, space.gpus
+    for tp in _of(space, "tp", [d for d in divisors(gpus) if d <= space.domain]):
+        if not _cuts(model, tp):
+            continue
+        for pp in _of(space, "pp", divisors(gpus // tp) if gpus % tp == 0 else []):
+            stages = [v for v in divisors(model.layers) if pp > 1] or [1]
+            for cp in _of(space, "cp", _context(space, gpus // (tp * pp))):
+                dp, left = divmod(gpus, tp * pp * cp)
+                if left or not dp or dp not in _of(space, "dp", [dp]):
+                    continue
+                yield from _spread(space, tp, pp, cp, dp, stages)
+
+
+def _spread(
+    space: Space, tp: int, pp: int, cp: int, dp: int, stages: list[int]
+) -> Iterator[tuple[int, ...]]:
+    """Plans of some degrees that differ in how they hold weights and batches."""
+    share, left = divmod(space.global_batch, dp)
+    if left:
+        return
+    zeros = [0] if dp * cp == 1 else [1, 3] if pp == 1 else [1]
+    micros = [m for m in divisors(share) if m <= LARGEST_MICRO_BATCH and _is_power(m)]
+    for micro in _of(space, "micro_batch", micros):
+        count, left = divmod(share, micro)
+        if left:
+            continue
+        for virtual in _of(space, "virtual_stages", stages):
+            if not _staged(space.model.layers, pp, virtual, count):
+                continue
+            for ep, etp in _experts(space, tp, cp, dp):
+                for zero in _of(space, "zero", zeros):
+                    for again in _of(space, "recompute", list(range(len(RECOMPUTES)))):
+                        yield tp, pp, cp, dp, ep, etp, zero, virtual, micro, again
+
+
+def _staged(layers: int, pp: int, virtual: int, micro_batches: int) -> bool:
+    """Whether a pipeline can be cut and scheduled so."""
+    chunks = pp * virtual
+    if chunks > layers or (layers % chunks and (layers + 2) % chunks):
+        return False
+    return virtual == 1 or (pp > 1 and micro_batches % pp == 0)
+
+
+def _experts(space: Space, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
+    moe = space.model.moe
+    if moe is None:
+        return [(ep, tp) for ep in _of(space, "ep", [1])]
+    return [
+        (ep, etp)
+        for ep in _of(space, "ep", [d for d in divisors(moe.held) if (tp * cp * dp) % d == 0])
+        for etp in _of(space, "etp", sorted({1, tp} if ep == 1 else {1}))
+        if (tp * cp * dp) % (ep * etp) == 0 and moe.intermediate % etp == 0
+    ]
+
+
+def _context(space: Space, ranks: int) -> list[int]:
+    most = max(space.seq_len // LONGEST_PIECE, 1)
+    return [d for d in divisors(ranks) if d == 1 or (d <= most and space.seq_len % (2 * d) == 0)]
+
+
+def _of(space: Space, name: str, values: list[int]) -> list[int]:
+    """The values of a field: the given one alone, where one is given."""
+    stated = space.pinned.get(name)
+    return values if stated is None else [stated]
+
+
+def _cuts(model: ModelConfig, tp: int) -> bool:
+    try:
+        shard_of(model, Plan(tp=tp))
+    except SilicastError:
+        return False
+    return True
+
+
+def _is_power(value: int) -> bool:
+    return value & (value - 1) == 0
+
+
+def divisors(value: int) -> list[int]:
+    """Of a whole number, ascending.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
+    return small + [value // d for d in reversed(small) if d * d != value]

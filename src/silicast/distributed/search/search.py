@@ -1,0 +1,320 @@
+"""The best plan of a training step: all legal ones in closed form, the best of them in full.
+
+The closed form multiplies times of single layers
+(:mod:`~silicast.distributed.pipeline.unit_times`), with the bubble of the
+schedule and what the sums of gradients leave exposed; plans that do not fit in memory are left out.
+The order that it gives need not be that of the full prediction, so the finalists are predicted in
+full, one after the other, and ranked by that. What a full prediction says may be kept
+(:mod:`~silicast.distributed.search.search_file`), so that a search that was interrupted goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.communication.algorithms.algorithm import Collective
+from silicast.communication.collective import collective_times
+from silicast.composition.step.stage_graph import topology
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64, I64
+from silicast.distributed.pipeline.chunk import Rank
+from silicast.distributed.pipeline.unit_times import Unit, unit_of
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.ranks.rank_collectives import ELEMENT
+from silicast.distributed.search.candidates import RECOMPUTES, Candidates
+from silicast.distributed.search.search_file import Kept, Priced
+from silicast.distributed.step.step import DistributedStep, Overlap, predict_step
+from silicast.workload.transformers.plan import Plan
+
+UPDATE_BYTES = 30.0
+"""Moved for each parameter by an update of Adam with 32-bit states: gradient, weight and two
+moments read, the latter three and the 16-bit weight written."""
+FINALISTS = 32
+"""Plans that are predicted in full where nobody says how many."""
+_FULL, _SELECTIVE = RECOMPUTES.index("full"), RECOMPUTES.index("selective")
+_CUT = ("tp", "cp", "ep", "etp", "micro_batch")
+
+Memory = Callable[[Candidates], F64]
+"""Bytes that the fullest rank of each plan needs, shape (n,)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A plan that was predicted in full.
+
+    Attributes:
+        plan, rank: with its micro-batch and what is computed again.
+        micro_batches: of a step.
+        estimate_s: in closed form.
+        memory_bytes: of the fullest rank.
+        priced: what the full prediction says.
+    """
+
+    plan: TrainingPlan
+    rank: Rank
+    micro_batches: int
+    estimate_s: float
+    memory_bytes: float
+    priced: Priced
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.priced.seconds
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        legal, fitting: plans that are legal, and that fit in memory.
+        finalists: predicted in full, the best first.
+        unplaced: finalists that no schedule or kernel model takes, and why.
+        frontier: plans in closed form of which no other is both quicker and smaller: seconds and
+            bytes, quickest first.
+        best: the step of the best finalist.
+    """
+
+    legal: int
+    fitting: int
+    finalists: tuple[Finalist, ...]
+    unplaced: tuple[str, ...]
+    frontier: tuple[tuple[TrainingPlan, int, str, float, float], ...]
+    best: DistributedStep
+
+
+def search(
+    rank: Rank,
+    legal: Candidates,
+    memory: Memory,
+    usable_bytes: float,
+    *,
+    optimizer: str = "adamw",
+    overlap: Overlap = Overlap(),
+    finalists: int = FINALISTS,
+    done: Callable[[int, int], None] = lambda _, __: None,
+    kept: Kept | None = None,
+) -> Found:
+    """The best plans of a training step.
+
+    Args:
+        rank: what every rank runs; its plan and micro-batch are replaced.
+        legal: the plans.
+        memory: of plans; usable_bytes: of a device.
+        finalists: to predict in full.
+        done: told how many of how many finalists were predicted.
+        kept: what full predictions said before, of the very same search; new ones are added.
+
+    Raises:
+        SilicastError: no plan fits in memory; says by how much the smallest one does not. Or no
+            finalist can be predicted; says why the first one cannot.
+    """
+    needed = memory(legal)
+    fits = np.flatnonzero(needed <= usable_bytes)
+    if not len(fits):
+        least = int(needed.argmin())
+        plan, micro, again = legal.plan(least)
+        raise SilicastError(
+            f"none of {len(legal)} plans fits into {usable_bytes / 1e9:.1f} GB: the smallest "
+            f"({words(plan, micro, again)}) needs {needed[least] / 1e9:.1f} GB",
+            field="cluster.gpus",
+            hint="more devices, a shorter sequence, or larger devices",
+        )
+    fitting = legal.chosen(fits)
+    needed = needed[fits]
+    times = closed_form(rank, fitting, overlap)
+    order = np.lexsort((np.arange(len(fitting)), times))
+    order = order[np.isfinite(times[order])]
+    run = _Full(optimizer, overlap, {} if kept is None else kept)
+    found: list[Finalist] = []
+    refused: list[str] = []
+    total = min(finalists, len(order))
+    for number, row in enumerate(order[:total].tolist()):
+        done(number, total)
+        plan, micro, again = fitting.plan(row)
+        count = int(fitting.micro_batches[row])
+        own = _rank(rank, plan, micro, again, count > 1)
+        priced = run.priced(fitting.key(row), own, count)
+        if priced.refused:
+            refused.append(f"{words(plan, micro, again)}: {priced.refused}")
+            continue
+        found.append(Finalist(plan, own, count, float(times[row]), float(needed[row]), priced))
+    done(total, total)
+    if not found:
+        raise SilicastError(
+            f"none of {len(legal)} plans can be predicted: {'; '.join(refused[:1])}",
+            field="parallel", hint="state degrees of which a model's layers divide",
+        )  # fmt: skip
+    found.sort(key=lambda each: each.seconds)
+    return Found(
+        len(legal), len(fitting), tuple(found), tuple(refused),
+        tuple(_frontier(fitting, times, needed)), run.step(found[0].rank, found[0].micro_batches),
+    )  # fmt: skip
+
+
+@final
+class _Full:
+    """Full predictions of plans: those that were kept, and new ones."""
+
+    def __init__(self, optimizer: str, overlap: Overlap, kept: Kept) -> None:
+        self._optimizer, self._overlap, self._kept = optimizer, overlap, kept
+        self._quickest: tuple[Rank, int, DistributedStep] | None = None
+
+    def priced(self, key: str, rank: Rank, micro_batches: int) -> Priced:
+        """What the prediction of a plan says."""
+        known = self._kept.get(key)
+        if known is not None:
+            return known
+        try:
+            step = predict_step(rank, micro_batches, self._optimizer, self._overlap)
+        except SilicastError as error:
+            found = Priced(refused=error.message)
+        else:
+            found = Priced.of(step)
+            if self._quickest is None or step.step.seconds < self._quickest[2].step.seconds:
+                self._quickest = rank, micro_batches, step
+        self._kept[key] = found
+        return found
+
+    def step(self, rank: Rank, micro_batches: int) -> DistributedStep:
+        """The whole prediction of the best plan; once more where only its times were kept."""
+        if self._quickest is not None and self._quickest[:2] == (rank, micro_batches):
+            return self._quickest[2]
+        return predict_step(rank, micro_batches, self._optimizer, self._overlap)
+
+
+def closed_form(rank: Rank, plans: Candidates, overlap: Overlap = Overlap()) -> F64:
+    """Seconds of a step under each plan, shape (n,); infinite where layers cannot be cut so."""
+    keys = np.stack([plans.column(name) for name in _CUT])
+    distinct, place = np.unique(keys, axis=1, return_inverse=True)
+    units = [_unit(rank, plans, int(np.argmax(place == each))) for each in range(distinct.shape[1])]
+    table = np.array([_row(unit) for unit in units])[place.ravel()].T
+    return _times(rank, plans, table, overlap)
+
+
+_UNIT_FIELDS = tuple(Unit.__dataclass_fields__)
+
+
+def _row(unit: Unit | None) -> list[float]:
+    return [float("inf") if unit is None else getattr(unit, name) for name in _UNIT_FIELDS]
+
+
+def _unit(rank: Rank, plans: Candidates, row: int) -> Unit | None:
+    plan, micro, _ = plans.plan(row)
+    stage = replace(plan, pp=1, virtual_stages=1, zero=0, dp=plan.dp)
+    try:
+        return unit_of(_rank(rank, stage, micro, "none", accumulates=True))
+    except SilicastError:
+        return None
+
+
+def _times(rank: Rank, plans: Candidates, table: F64, overlap: Overlap) -> F64:
+    """See :func:`closed_form`.
+
+    Args:
+        table: fields of the plans' units, shape (fields, n).
+    """
+    unit = dict(zip(_UNIT_FIELDS, table, strict=True))
+    layers = float(rank.deployment.model.layers)
+    pp, again = plans.column("pp"), plans.column("recompute")
+    own = np.ceil(layers / pp)
+    forward = own * unit["layer_forward"]
+    extra = np.where(again == _FULL, unit["layer_forward"], 0.0)
+    extra = np.where(again == _SELECTIVE, unit["core_forward"], extra)
+    backward = own * (unit["layer_backward"] + extra)
+    first = unit["first_forward"] + unit["first_backward"]
+    last = unit["last_forward"] + unit["last_backward"]
+    one = forward + backward
+    slowest = one + np.where(pp == 1, first + last, np.maximum(first, last))
+    count = plans.micro_batches
+    waits = np.where(np.isfinite(one), one, 0.0)  # what is not priced has no bubble of its own
+    bubble = (pp - 1) * waits / plans.column("virtual_stages")
+    held = own * unit["layer_parameters"] + unit["ends_parameters"]
+    experts = own * unit["layer_experts"]
+    summed, gathered = _exchanges(rank, plans, held + experts, overlap.gradient_bits // 8)
+    zero = plans.column("zero")
+    beside_backward = backward if overlap.gradients else 0.0
+    beside_forward = forward if overlap.weights else 0.0
+    left = np.maximum(summed - beside_backward, 0.0)
+    left += np.where(zero > 0, np.maximum(gathered - beside_forward, 0.0), 0.0)
+    always = count * np.maximum(2.0 * gathered + summed - one, 0.0)
+    left = np.where(zero == 3, always, left)
+    shared = np.where(zero > 0, plans.column("dp") * plans.column("cp"), 1)
+    bandwidth = rank.deployment.device.dram.bandwidth_bytes_per_s
+    update = (held + experts) / shared * UPDATE_BYTES / bandwidth
+    found: F64 = count * slowest + bubble + left + update
+    return found
+
+
+def _exchanges(rank: Rank, plans: Candidates, held: F64, each: int) -> tuple[F64, F64]:
+    """Seconds in which gradients are summed and weights gathered, shape (n,) each."""
+    tp, copies = plans.column("tp"), plans.column("dp") * plans.column("cp")
+    summed, gathered = np.zeros(len(plans)), np.zeros(len(plans))
+    groups, place = np.unique(np.stack((tp, copies)), axis=1, return_inverse=True)
+    for number in range(groups.shape[1]):
+        stride, size = groups[:, number].tolist()
+        rows = np.flatnonzero((place.ravel() == number) & np.isfinite(held))
+        if size == 1 or not len(rows):
+            continue
+        links = topology(rank.deployment.machine, size, stride=stride)
+        library = rank.deployment.engine.collectives
+        ways: tuple[tuple[Collective, int, F64], ...] = (
+            ("reduce_scatter", each, summed), ("all_gather", ELEMENT, gathered),
+        )  # fmt: skip
+        for op, width, into in ways:
+            bytes_ = np.maximum((held[rows] * width).astype(np.int64), 1)
+            into[rows] = collective_times(op, bytes_, size, links, library).estimate_s
+    return summed, gathered
+
+
+@lru_cache(maxsize=4096)
+def _rank(rank: Rank, plan: TrainingPlan, micro: int, again: str, accumulates: bool) -> Rank:
+    training = rank.framework.training
+    assert training is not None
+    training = replace(training, recompute=again, accumulates=accumulates)
+    framework = replace(rank.framework, training=training)
+    deployment = replace(rank.deployment, plan=Plan(tp=plan.tp))
+    plan = replace(plan, context=rank.plan.context, dispatch=rank.plan.dispatch)
+    return replace(rank, deployment=deployment, plan=plan, framework=framework, micro_batch=micro)
+
+
+def _frontier(
+    plans: Candidates, times: F64, needed: F64
+) -> Iterator[tuple[TrainingPlan, int, str, float, float]]:
+    """Plans of which no other is both quicker and smaller, the quickest first."""
+    order: I64 = np.lexsort((needed, times))
+    least = float("inf")
+    for row in order.tolist():
+        if needed[row] < least and np.isfinite(times[row]):
+            least = float(needed[row])
+            yield (*plans.plan(row), float(times[row]), float(needed[row]))
+
+
+def words(plan: TrainingPlan, micro: int, again: str) -> str:
+    """A plan on one line.
+
+    >>> words(TrainingPlan(tp=8, dp=4, zero=1), 2, "full")
+    'tp 8, dp 4, zero 1, micro-batch 2, recompute full'
+    """
+    named = ("tp", "pp", "cp", "dp", "ep", "virtual_stages")
+    degrees = [f"{name.replace('_', ' ')} {v}" for name in named if (v := getattr(plan, name)) > 1]
+    degrees += [f"zero {plan.zero}"] if plan.zero else []
+    again_words = [f"recompute {again}"] if again != "none" else []
+    return ", ".join([*degrees, f"micro-batch {micro}", *again_words])
+
+
+def why_slower(best: Finalist, other: Finalist) -> str:
+    """What a runner-up loses most by, in words."""
+    mine, theirs = best.priced.parts_ps, other.priced.parts_ps
+    more = {name: theirs.get(name, 0) - mine.get(name, 0) for name in {**mine, **theirs}}
+    name = max(more, key=lambda each: (more[each], each))
+    return f"{name.replace('_', ' ')} takes {more[name] * 1e-9:,.0f} ms more"

@@ -1,0 +1,1 @@
+"""A training step of many devices and its variation."""

@@ -1,0 +1,401 @@
+"""A training step of many devices: chunks of layers under a schedule, sums of gradients, update.
+
+    step = pipeline of forward and backward passes + what of the sums of gradients is left + update
+
+A rank's passes are priced with what its ranks exchange beside them
+(:mod:`~silicast.distributed.pipeline.chunk`); passes that
+begin or end a step have more to exchange than those between, and what they take longer is counted
+once. The schedule (:mod:`~silicast.distributed.pipeline.pipeline`) says how long ranks wait for
+each other. One device alone
+takes what :func:`silicast.composition.passes.training_step.predict_training_step` says, bit for
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.composition.errors.uncertainty import narrowed_sum
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.composition.passes.training_step import repeated, unmeasured_training, update_graph
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
+from silicast.core.prediction import (
+    ErrorFactors,
+    Later,
+    Part,
+    Prediction,
+    said_by,
+    weakest_tier,
+    worst_domain,
+)
+from silicast.distributed.memory.offload import host_updates
+from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.pipeline.pipeline import Durations, PipelineTimes, pipeline_times
+from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
+from silicast.distributed.ranks.rank_collectives import ELEMENT, collective
+from silicast.distributed.schedules.order import Order
+from silicast.distributed.schedules.schedule import PipelineSchedule, schedule
+from silicast.workload.graphs.graph import Block, Direction, Graph, Node
+
+WAYS: tuple[Direction, ...] = ("forward", "backward")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What runs beside the device's work.
+
+    Attributes:
+        gradients: their sums over data ranks, beside the backward pass.
+        weights: gathers of sharded weights, beside the next forward pass.
+        transfers: results between pipeline stages, beside other micro-batches.
+        tensor: of tensor ranks in the forward pass, beside the products that they belong to.
+        gradient_bits: in which gradients are summed.
+    """
+
+    gradients: bool = True
+    weights: bool = True
+    transfers: bool = True
+    tensor: bool = False
+    gradient_bits: int = 32
+
+
+@final
+@dataclass(frozen=True)
+class DistributedStep:
+    """What one step takes.
+
+    Attributes:
+        step: all of it, on the rank that ends last.
+        bounds: first and one-past-last layer of each chunk of the model, in order.
+        passes: one micro-batch through each of them, between the first and the last.
+        update: gradients that were not summed yet, their norm, the optimizer, weights gathered.
+        run: the pipeline; None where there is one stage.
+        limits: the rank of the pipeline that ends last.
+        schedule: its name; "" = there is one stage.
+        kept: where only ``again_share`` of the layers run again, the passes in which none does;
+            ``passes`` are those in which all do.
+    """
+
+    step: Prediction
+    bounds: tuple[tuple[int, int], ...]
+    passes: tuple[ProgramPass, ...]
+    update: ProgramPass
+    order: Order
+    run: PipelineTimes | None
+    limits: int
+    schedule: str = ""
+    kept: tuple[ProgramPass, ...] = ()
+    again_share: float = 1.0
+
+    @property
+    def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
+        """What a micro-batch runs, each with how often: some layers as in one pass, the others as
+        in the other.
+        """
+        again = tuple((each, self.again_share) for each in self.passes)
+        return again + tuple((each, 1.0 - self.again_share) for each in self.kept)
+
+    @property
+    def bubble(self) -> float:
+        """Share of the pipeline's time in which the rank that limits it waits."""
+        if self.run is None:
+            return 0.0
+        return float(self.run.bubble[self.limits]) / float(self.run.makespan)
+
+
+def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """For each chunk the first one of the same layers, which is priced for all of them."""
+    model = rank.deployment.model
+    firsts: dict[object, tuple[int, int]] = {}
+    found = []
+    for first, last in bounds:
+        kinds = tuple(model.kind(layer) for layer in range(first, last))
+        ends = first == 0, last == model.layers
+        found.append(firsts.setdefault((kinds, *ends), (first, last)))
+    return tuple(found)
+
+
+def schedule_of(rank: Rank) -> PipelineSchedule:
+    """The schedule that a plan names, or the usual one."""
+    plan = rank.plan
+    return schedule(plan.schedule or ("interleaved" if plan.virtual_stages > 1 else "1f1b"))
+
+
+def predict_step(
+    rank: Rank, micro_batches: int, optimizer: str = "adamw", overlap: Overlap = Overlap()
+) -> DistributedStep:
+    """Predicts one optimizer step.
+
+    Args:
+        rank: what every rank runs.
+        micro_batches: of one step, on each data rank.
+
+    Raises:
+        SilicastError: the plan does not fit the model, its schedule or the number of micro-batches.
+    """
+    order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
+    bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
+    update = predict_program(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
+    kinds = MicroBatches.of(rank, overlap)
+    passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
+    if rank.plan.pp == 1:
+        whole = _one_stage(rank, bounds[0], kinds, micro_batches)
+        whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
+        step = _joined((whole, update.total), "step")
+        step = unmeasured_training(step, rank.deployment)
+        return DistributedStep(step, bounds, passes, update, order, None, 0)
+    return _Pipeline(rank, order, bounds, passes, kinds, update, overlap).step()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MicroBatches:
+    """What the first micro-batch of a step exchanges, those between, and the last one."""
+
+    first: Exchanges
+    between: Exchanges
+    last: Exchanges
+
+    @staticmethod
+    def of(rank: Rank, overlap: Overlap) -> MicroBatches:
+        """What a rank exchanges with this overlap."""
+        between = Exchanges(gradient_bits=overlap.gradient_bits, beside_products=overlap.tensor)
+        down = rank.offload.by_host > 0.0 and overlap.gradients
+        if rank.plan.group("dp_cp").size == rank.plan.group("edp").size == 1:
+            return MicroBatches(between, between, replace(between, gradients_down=down))
+        if rank.plan.zero == 3:
+            always = replace(between, gathers_forward=True, gathers_backward=True, sums=True)
+            return MicroBatches(always, always, replace(always, gradients_down=down))
+        gathers = rank.plan.zero > 0 and overlap.weights
+        return MicroBatches(
+            replace(between, gathers_forward=gathers), between,
+            replace(between, sums=overlap.gradients, gradients_down=down),
+        )  # fmt: skip
+
+    def in_order(self, micro_batches: int) -> list[tuple[Exchanges, int]]:
+        """Those of the micro-batches of a step, each with how many follow each other alike."""
+        if micro_batches == 1:
+            return [(replace(self.last, gathers_forward=self.first.gathers_forward), 1)]
+        runs: list[tuple[Exchanges, int]] = []
+        for kind, count in ((self.first, 1), (self.between, micro_batches - 2), (self.last, 1)):
+            if runs and runs[-1][0] == kind:
+                runs[-1] = (kind, runs[-1][1] + count)
+            elif count:
+                runs.append((kind, count))
+        return runs
+
+
+def _one_stage(
+    rank: Rank, bounds: tuple[int, int], kinds: MicroBatches, micro_batches: int
+) -> Prediction:
+    """All micro-batches of a device that holds all layers."""
+    found = []
+    for kind, count in kinds.in_order(micro_batches):
+        one = predict_chunk(rank, *bounds, kind).total
+        found.append(replace(one, part=repeated(one.part, count)))
+    return found[0] if len(found) == 1 else _joined(found, "micro_batches")
+
+
+@final
+class _Pipeline:
+    """A step of several stages."""
+
+    def __init__(
+        self,
+        rank: Rank,
+        order: Order,
+        bounds: tuple[tuple[int, int], ...],
+        passes: tuple[ProgramPass, ...],
+        kinds: MicroBatches,
+        update: ProgramPass,
+        overlap: Overlap,
+    ) -> None:
+        self.rank, self.order, self.bounds, self.passes = rank, order, bounds, passes
+        self.kinds, self.update, self.overlap = kinds, update, overlap
+
+    @cached_property
+    def durations(self) -> Durations:
+        """Whole picoseconds of each action."""
+        forward, back = (
+            np.array([each.directions[way].part.exposed_ps for each in self.passes]) for way in WAYS
+        )
+        weights = np.array(
+            [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
+        )
+        return Durations.of_stages(self.order.placement, forward, back - weights, weights)
+
+    @cached_property
+    def transfer(self) -> Prediction:
+        """Results of a micro-batch to the next stage."""
+        plan, model = self.rank.plan, self.rank.deployment.model
+        tokens = self.rank.micro_batch * self.rank.seq_len // plan.cp
+        shared = plan.tp if plan.sequence_parallel else 1
+        op = collective(plan, "send_recv", "pp", tokens * model.hidden * ELEMENT // shared)
+        op = replace(op, dims=tuple((n, 2 if n == "gpus" else v) for n, v in op.dims))
+        graph = Graph("transfer", (Block("transfer", (Node("send", op),)),))
+        return predict_program(self.rank.deployment.machine, graph).directions["forward"]
+
+    def _later(self, way: Direction, kind: Exchanges) -> I64:
+        """By how much a pass of each rank's chunks takes longer than those between, picoseconds,
+        shape (ranks,).
+        """
+        placed = self.order.placement.stage
+        if kind == self.kinds.between:
+            return np.zeros(len(placed), dtype=np.int64)
+        found = [
+            max(_exposed(predict_chunk(self.rank, *each, kind), way) - _exposed(usual, way), 0)
+            for each, usual in zip(alike(self.rank, self.bounds), self.passes, strict=True)
+        ]
+        later: I64 = np.array(found)[placed].sum(axis=1)
+        return later
+
+    def step(self) -> DistributedStep:
+        """The whole."""
+        placed, order = self.order.placement.stage, self.order
+        send = self.transfer.part.exposed_ps
+        durations = self.durations
+        if not self.overlap.transfers:
+            durations = self._sending(send)
+        run = pipeline_times(order, durations, send if self.overlap.transfers else 0)
+        sums = self._later("backward", self.kinds.last)
+        gathers = int(self._later("forward", self.kinds.first)[0])
+        ends = run.end[order.first[1:] - 1] + sums
+        limits = int(ends.argmax())
+        waits = int(ends[limits]) - int(run.busy[limits]) - int(sums[limits])
+        count = order.micro_batches // len(np.unique(order.placement.path))
+        own = [
+            replace(one, part=repeated(one.part, count))
+            for number in placed[limits]
+            for one in (self.passes[number].directions[way] for way in WAYS)
+        ]
+        work = _joined(own, "forward_and_backward")
+        sent = int(run.busy[limits]) - work.part.exposed_ps
+        parts = {
+            "pipeline_bubble": waits, "transfers_between_stages": sent,
+            "gradients_and_weights": int(sums[limits]) + gathers,
+        }  # fmt: skip
+        rest = [
+            replace(work, part=Part(name, ps, bound_by="network"))
+            for name, ps in parts.items()
+            if ps
+        ]
+        step = _joined((work, *rest, self.update.total), "step")
+        step = unmeasured_training(step, self.rank.deployment)
+        return DistributedStep(
+            step, self.bounds, self.passes, self.update, order, run, limits,
+            schedule_of(self.rank).name,
+        )  # fmt: skip
+
+    def _sending(self, send_ps: int) -> Durations:
+        """Durations with the transfers that a rank waits for: each pass but those at the ends of
+        the model sends once, and what it receives was sent before it began.
+        """
+        each, stage = self.durations.each.copy(), self.order.placement.stage
+        last = self.order.placement.stages - 1
+        each[0] += send_ps * (stage < last)
+        each[1] += send_ps * (stage > 0)
+        each[2] += send_ps * (stage > 0)
+        return Durations(each)
+
+
+def _exposed(one: ProgramPass, way: Direction) -> int:
+    return one.directions[way].part.exposed_ps
+
+
+def _weight_share(one: ProgramPass) -> float:
+    """Share of a backward pass that gradients of weights take."""
+    whole = part = 0.0
+    for node, seconds in zip(one.model.graph.nodes, one.times.exposed_s[:, 0], strict=True):
+        if node.direction == "backward":
+            whole += float(seconds)
+            if node.name.endswith(("_grad_weight", "_grad_bias", "_grad_accumulated")):
+                part += float(seconds)
+    return part / whole if whole else 0.0
+
+
+def _update(
+    rank: Rank, bounds: Sequence[tuple[int, int]], optimizer: str, overlap: Overlap
+) -> Graph:
+    """The update of the rank with most parameters, and exchanges that nothing hides."""
+    plan, own = rank.plan, rank.deployment
+    graph = update_graph(own, optimizer)
+    if rank.plain:
+        return graph
+    placed = schedule_of(rank).placement(plan.pp, plan.virtual_stages).stage
+    usual = MicroBatches.of(rank, overlap).between  # as passes are predicted: one graph for both
+    counts = np.array([_parameters(rank, *each, usual) for each in alike(rank, tuple(bounds))])
+    dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
+    sharded = plan.zero > 0
+    held = dense // (plan.sharers if sharded else 1)
+    copies = plan.group("edp").size
+    held += experts // (copies if sharded else 1)
+    if not held:
+        assert rank.adapters is not None
+        raise SilicastError(
+            f"no layer of {own.model.name} has a product that adapters stand beside: "
+            f"{', '.join(rank.adapters.products)}",
+            field="lora.targets",
+            hint="q_proj, k_proj, v_proj or o_proj",
+        )
+    nodes: list[Node] = []
+    family = "reduce_scatter" if sharded else "all_reduce"
+    each = overlap.gradient_bits // 8
+    last: tuple[str, ...] = ()
+    if plan.zero < 3 and not overlap.gradients:
+        replicas = dense // (plan.sharers if sharded else 1)
+        for axis, count in (("shard", dense), ("edp", experts), ("replicate", replicas)):
+            if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
+                own_family = "all_reduce" if axis == "replicate" else family
+                op = collective(plan, own_family, axis, count * each)  # type: ignore[arg-type]
+                nodes.append(Node(f"gradients_{axis}", op, last))
+                last = (nodes[-1].name,)
+    for node in graph.blocks[0].nodes:
+        op = node.op
+        if "elements" in dict(op.dims):
+            op = replace(op, dims=tuple((n, held if n == "elements" else v) for n, v in op.dims))
+        update = replace(node, op=op, inputs=node.inputs or last)
+        if rank.offload.any:
+            nodes += host_updates(
+                update, held, optimizer, own.precision.hidden, rank.offload,
+                0 if overlap.gradients else each,
+            )  # fmt: skip
+        else:
+            nodes.append(update)
+        last = (nodes[-1].name,)
+    if 0 < plan.zero < 3 and not overlap.weights:
+        for axis, count in (("shard", dense), ("edp", experts)):
+            if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
+                op = collective(plan, "all_gather", axis, count * ELEMENT)  # type: ignore[arg-type]
+                nodes.append(Node(f"weights_{axis}", op, last))
+                last = (nodes[-1].name,)
+    block = replace(graph.blocks[0], nodes=tuple(nodes))
+    return replace(graph, blocks=(block,))
+
+
+@lru_cache(maxsize=4096)
+def _parameters(rank: Rank, first: int, last: int, exchanges: Exchanges) -> tuple[int, int]:
+    """Dense parameters of a chunk on a rank, and those of routed experts."""
+    graph = chunk_graph(rank, first, last, exchanges)
+    return layer_parameters(graph, rank.deployment.model, rank.adapters)
+
+
+def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
+    """One after the other."""
+    both = [(each.part.exposed_ps, each.error, each.narrowed) for each in parts]
+    return replace(
+        parts[0],
+        part=Part.group(name, [each.part for each in parts]),
+        error=ErrorFactors.of_sum([(time, error) for time, error, _ in both]),
+        tier=weakest_tier(each.tier for each in parts),
+        domain=worst_domain(each.domain for each in parts),
+        warnings=said_by(*parts),
+        narrowed=Later(lambda: narrowed_sum(both)),
+    )

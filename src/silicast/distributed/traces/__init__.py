@@ -1,0 +1,1 @@
+"""Chakra traces replayed on predicted devices, and written."""

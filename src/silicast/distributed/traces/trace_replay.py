@@ -1,0 +1,228 @@
+"""A Chakra trace run on predicted devices: who computes, who talks, who waits.
+
+A rank runs one operation at a time on its device and one on its host. A collective starts when all
+its ranks have reached it and ends for all at once, one at a time in a group; a message likewise
+(rendezvous, as NCCL's), one at a time from a rank to another. Computation and communication do not
+slow each other down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.traces.trace_schedule import NEVER, Activity, scheduled
+from silicast.workload.chakra.calls import Call, Member, collectives_of, messages_of
+from silicast.workload.chakra.check import FATAL, Defect, defects_of, summarised
+from silicast.workload.chakra.files import ChakraTrace
+from silicast.workload.chakra.schema import COLL, COMP, MEM_LOAD, MEM_STORE, RECV, SEND
+
+COMPUTE, HOST, COMMUNICATION, WAITING = "compute", "host", "communication", "waiting"
+_SHOWN = 8
+
+
+@final
+@dataclass(frozen=True)
+class Program:
+    """A trace as activities.
+
+    Attributes:
+        activities: in the order of the trace, rank by rank.
+        work: of each, its node, or the call in which several nodes take part.
+        defects: of the trace, none of which keeps it from running.
+    """
+
+    trace: ChakraTrace
+    activities: tuple[Activity, ...]
+    work: tuple[Member | Call, ...]
+    defects: tuple[Defect, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Replay:
+    """When each activity of a program runs, seconds."""
+
+    program: Program
+    start_s: Sequence[float]
+    end_s: Sequence[float]
+
+    @cached_property
+    def total_s(self) -> float:
+        """Until the last activity has ended."""
+        return max(self.end_s, default=0.0)
+
+    @cached_property
+    def by_rank(self) -> Mapping[int, list[int]]:
+        """Activities of each rank that take time, by when they start."""
+        found: dict[int, list[int]] = {rank: [] for rank in self.program.trace.ranks}
+        for index, work in enumerate(self.program.work):
+            if self.end_s[index] > self.start_s[index]:
+                for member in members_of(work):
+                    found[member.rank].append(index)
+        for row in found.values():
+            row.sort(key=lambda index: (self.start_s[index], index))
+        return found
+
+    @cached_property
+    def last_rank(self) -> int:
+        """The rank that ends last; the first of several."""
+        ends = {
+            rank: max((self.end_s[index] for index in row), default=0.0)
+            for rank, row in self.by_rank.items()
+        }
+        return max(ends, key=lambda rank: (ends[rank], -rank))
+
+    def shares_s(self, rank: int) -> dict[str, float]:
+        """The whole time by what a rank does: computes, else runs on its host, else communicates,
+        else waits. The shares add up to the whole.
+        """
+        spans: dict[str, list[tuple[float, float]]] = {COMPUTE: [], HOST: [], COMMUNICATION: []}
+        for index in self.by_rank[rank]:
+            own = kind_of(self.program.work[index])
+            spans[own].append((self.start_s[index], self.end_s[index]))
+        covered: list[tuple[float, float]] = []
+        found, before = {}, 0.0
+        for name, own_spans in spans.items():
+            covered = _union(covered + own_spans)
+            length = sum(end - start for start, end in covered)
+            found[name], before = length - before, length
+        return {**found, WAITING: max(self.total_s - before, 0.0)}
+
+
+def program_of(trace: ChakraTrace, world: int = 0) -> Program:
+    """The trace as activities.
+
+    Args:
+        world: ranks in all, where more take part than have a file.
+
+    Raises:
+        SilicastError: it cannot run: a cycle, a call that a rank never makes, or calls that do not
+            match; names ranks and nodes.
+    """
+    defects = defects_of(trace, world)
+    fatal = [each for each in defects if each.kind in FATAL]
+    if fatal:
+        shown = summarised(fatal, 3)
+        raise SilicastError(
+            f"the trace cannot run: {'; '.join(shown[:_SHOWN])}", field="nodes",
+            hint="record all ranks of the same steps, from their start to their end",
+        )  # fmt: skip
+    activities: list[Activity] = []
+    work: list[Member | Call] = []
+    place: dict[tuple[int, int], int] = {}
+    calls = [*collectives_of(trace, world), *messages_of(trace)]
+    in_call = {(m.rank, m.place): number for number, c in enumerate(calls) for m in c.members}
+    placed: dict[int, int] = {}
+    for rank, own in trace.ranks.items():
+        for index, node in enumerate(own.nodes):
+            number = in_call.get((rank, index))
+            if number is not None and number in placed:
+                place[rank, node.id] = placed[number]
+                continue
+            if number is not None:
+                placed[number] = len(work)
+            place[rank, node.id] = len(work)
+            work.append(Member(rank, index, node) if number is None else calls[number])
+    for each in work:
+        waits = dict.fromkeys(
+            place[member.rank, parent]
+            for member in members_of(each)
+            for parent in member.node.parents
+            if (member.rank, parent) in place
+        )
+        activities.append(Activity(tuple(waits), _resource(each)))
+    rest = tuple(each for each in defects if each.kind not in FATAL)
+    return Program(trace, tuple(activities), tuple(work), rest)
+
+
+def replayed(program: Program, seconds: Sequence[float]) -> Replay:
+    """Runs a program whose activities take ``seconds``.
+
+    Raises:
+        SilicastError: ranks wait for each other; names them and their calls.
+    """
+    start, end = scheduled(program.activities, seconds)
+    if NEVER in end:
+        raise _deadlock(program, end)
+    return Replay(program, start, end)
+
+
+def members_of(work: Member | Call) -> tuple[Member, ...]:
+    """The nodes that are one activity."""
+    return work.members if isinstance(work, Call) else (work,)
+
+
+def kind_of(work: Member | Call) -> str:
+    """What an activity is, for the shares of a rank's time."""
+    if isinstance(work, Call) or work.node.type in (COLL, SEND, RECV):
+        return COMMUNICATION
+    return HOST if work.node.on_cpu else COMPUTE
+
+
+def _resource(work: Member | Call) -> tuple[str, str | int] | None:
+    if isinstance(work, Call):
+        return (work.op, work.group) if work.op == "send_recv" else ("group", work.group)
+    if work.node.type in (COMP, MEM_LOAD, MEM_STORE):
+        return kind_of(work), work.rank
+    return None
+
+
+def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _deadlock(program: Program, end: Sequence[float]) -> SilicastError:
+    """Who waits in which call for whom, along one circle."""
+    activities, work = program.activities, program.work
+    at, seen = end.index(NEVER), dict[int, int]()
+    while at not in seen:
+        seen[at] = len(seen)
+        at = next(other for other in activities[at].waits if end[other] == NEVER)
+    circle = [index for index, place in seen.items() if place >= seen[at]]
+    calls = [each for index in circle if isinstance(each := work[index], Call)]
+    texts = []
+    for call in calls[:_SHOWN]:
+        here = _ready(program, call, end)
+        there = [member for member in call.members if member not in here]
+        waiting = " and ".join(map(str, here[:_SHOWN])) or "nobody yet"
+        texts.append(
+            f"{call.op or 'a collective'} of {call.size_bytes} bytes, in which {waiting} "
+            f"waits for {' and '.join(map(str, there[:_SHOWN])) or 'its other ranks'}"
+        )
+    stuck = sorted({m.rank for i, each in enumerate(work) if end[i] == NEVER
+                    for m in members_of(each)})  # fmt: skip
+    ranks = ", ".join(map(str, stuck[:_SHOWN])) + (" and more" if len(stuck) > _SHOWN else "")
+    return SilicastError(
+        f"deadlock of ranks {ranks}: {'; '.join(texts)}", field="nodes",
+        hint="ranks must reach their calls in an order that all of them share",
+    )  # fmt: skip
+
+
+def _ready(program: Program, call: Call, end: Sequence[float]) -> list[Member]:
+    """Members whose own rank has done all that they wait for."""
+    done = {
+        (member.rank, member.node.id)
+        for index, each in enumerate(program.work)
+        if end[index] != NEVER
+        for member in members_of(each)
+    }
+    ids = {rank: {node.id for node in own.nodes} for rank, own in program.trace.ranks.items()}
+    return [
+        member
+        for member in call.members
+        if all(
+            (member.rank, parent) in done
+            for parent in member.node.parents
+            if parent in ids[member.rank]
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Attention: heads that share keys, latent and sparse attention, forward and backward."""

@@ -1,0 +1,216 @@
+"""Attention of one new token (or a few) a sequence over a paged cache (decode) on SIMT devices.
+
+The kernel streams keys and values once. Work is cut into (sequence, key-value head, split) so that
+every core has some; more than one split needs a merge. Time is what the slowest of these takes:
+DRAM, L2, the busiest core's loads and its arithmetic on rows padded to the matrix instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, final
+
+from silicast.core import xp
+from silicast.core.numerics import F64
+from silicast.hardware.device import Device
+from silicast.kernels.attention.attention_kernel import (
+    DECODE_LENGTHS,
+    HEADS,
+    AttentionKernel,
+    tensor_rate,
+)
+from silicast.kernels.attention.attention_memory import attention_bound, prefill_traffic
+from silicast.kernels.attention.attention_prefill import attention_constants
+from silicast.kernels.attention.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
+from silicast.kernels.attention.attention_work import (
+    Sequences,
+    column,
+    compute_format,
+    live_keys,
+    live_scores,
+    shape_features,
+    useful,
+    windows,
+)
+from silicast.kernels.implementation import Analysis, Demand, register
+from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
+from silicast.workload.graphs.op import Op, OpBatch, Variant
+
+KEY_TILE = 64
+"""Keys of one inner step; a split is at least one."""
+
+
+@register
+@final
+class AttentionDecode(AttentionKernel):
+    """``attention_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
+
+    family: ClassVar[str] = "attention_decode"
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
+    dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **HEADS}
+
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        """See :class:`AttentionKernel`."""
+        return attention_constants(self.family, device, scheme_for(variant, device))
+
+    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
+        """See :class:`AttentionKernel`."""
+        return _Decode(batch, device, scheme_for(batch.variant, device), c).analysis()
+
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: the library that runs."""
+        return style_of(variant, device)
+
+    def useful(self, op: Op) -> tuple[int, int]:
+        """See :class:`AttentionKernel`."""
+        return useful(op, decode=True)
+
+
+@final
+class _Decode:
+    """One batch on one device."""
+
+    def __init__(
+        self, batch: OpBatch, device: Device, scheme: Scheme, c: Mapping[str, float]
+    ) -> None:
+        self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
+        self.causal = batch.variant.flag("causal", default=True)
+        self.work = work = Sequences.of(batch, decode=True)
+        self.heads = column(batch, "num_heads", 1)
+        self.groups = column(batch, "num_kv_heads", 1)
+        self.width = column(batch, "head_dim", 128)
+        self.window = windows(batch, work)
+        self.dtype = compute_format(batch.variant.dtype)
+        self.pipe = device.matrix_pipe(self.dtype)
+        group = xp.maximum(1, self.heads // xp.maximum(self.groups, 1))
+        self.keys = live_keys(work.q, work.kv, self.window)
+        self.traffic = prefill_traffic(batch, work, device, scheme, c, self.keys)
+        self.narrow = self.traffic.kv_bytes < 2.0
+        group_of = work.spread(group)
+        blocks = work.total(xp.float64(xp.maximum(work.kv // 128, 1))) * self.groups
+        self.tasking = decode_tasks(
+            scheme,
+            group_of,
+            # FlashAttention-2 decides by the argument, before it sees that it masks nothing.
+            work.spread(column(batch, "window", 0)),
+            work.q,
+            work.spread(blocks),
+            narrow=self.narrow,
+            cores=device.cores,
+        )
+        self.rows = self.tasking.rows
+        self.reread = group_of / self.tasking.shared
+        self.any_scalar = xp.any_of(self.tasking.scalar)
+        self.scalar = work.largest(xp.float64(self.tasking.scalar)) > 0.0
+        self._plan()
+
+    def _plan(self) -> None:
+        """Splits caches so that there is a task for every slot, if sequences are too few."""
+        work, device, c = self.work, self.device, self.c
+        self.slots = device.cores * c["ctas_per_core"]
+        base = work.total(self.reread) * self.groups
+        self.tokens = work.total(self.keys * self.reread) * self.groups
+        planned = device.cores * c["plan_ctas"]
+        share = xp.ceil(self.tokens / (planned * KEY_TILE))
+        chunk = xp.maximum(share, c["split_tiles"]) * KEY_TILE
+        chunk = xp.where(base >= planned, float(1 << 40), chunk)
+        parts = xp.ceil(self.keys / work.spread(chunk))
+        self.splits = xp.minimum(parts, self.tasking.most_splits)
+        self.tasks = work.total(self.splits * self.reread) * self.groups
+        self.longest = work.largest(self.keys / xp.maximum(self.splits, 1.0))
+        self.split = work.largest(self.splits) > 1.0
+
+    def analysis(self) -> Analysis:
+        c, device, work, traffic = self.c, self.device, self.work, self.traffic
+        cores, clock = device.cores, device.clocks.boost_hz
+        fixed = c["task_cycles"] + c["task_width_cycles"] * (self.width / 128.0)
+        if self.any_scalar:
+            fixed = xp.where(self.scalar, c["scalar_task_cycles"], fixed)
+        fixed = fixed * (c["narrow_task"] if self.narrow else 1.0)
+        token_cycles = self._token_cycles()
+        # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
+        waves = self.tasks / self.slots
+        rounds = xp.maximum(1.0, waves + c["tail"] * (xp.ceil(waves) - waves))
+        latency = rounds * fixed
+        compute = work.total(self.keys * self.reread * token_cycles) * self.groups / cores
+        longest = self.longest * work.largest(token_cycles)
+        core_s = (latency + xp.maximum(compute, longest)) / clock
+
+        token_bytes = 2.0 * self.width * traffic.kv_bytes
+        busiest = xp.maximum(self.longest, self.tokens / cores)
+        load_s = busiest * token_bytes / (c["core_bytes_per_cycle"] * clock)
+        again = self.tokens * token_bytes - traffic.cached
+        l2_s = (traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
+        memory_s = xp.maximum(xp.maximum(traffic.dram_s, l2_s), load_s)
+        together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
+        partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
+        inner = cache_rate(device) * c["l2_efficiency"]
+        merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
+        self.launch_s = c["launch_cycles"] / clock
+        launch = self.launch_s * xp.where(
+            self.scalar,
+            c["scalar_launch"],
+            c["narrow_launch"] if self.narrow and self.scheme.casts else 1.0,
+        )
+        omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
+        launch = xp.maximum(launch - omitted, 0.25 * launch)
+        launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
+        time_s = launch + together + merge_s + traffic.append_s
+        shares = {
+            "core_share": core_s / time_s,
+            "dram_share": traffic.dram_s / time_s,
+            "l2_share": l2_s / time_s,
+            "load_share": load_s / time_s,
+            "launch_share": launch / time_s,
+            "merge_share": merge_s / time_s,
+            "resident": 1.0 - traffic.dram_bytes / traffic.moved,
+            "waves": waves,
+            "imbalance": busiest * cores / self.tokens,
+        }
+        return self._result(time_s, shares, busiest * token_bytes)
+
+    def _token_cycles(self) -> F64:
+        """Core cycles for one key and value: products, softmax, conversion of narrow formats."""
+        c, device = self.c, self.device
+        width = self.work.spread(self.width)
+        rate = tensor_rate(device, self.pipe, self.dtype, c)
+        mma = 4.0 * self.rows * width / rate
+        xu, fma = softmax_rates(device)
+        softmax = self.rows * (1.0 / xu + c["softmax_ops"] / fma)
+        convert = 2.0 * width * c["convert_ops"] / fma if self.narrow else 0.0
+        grouped: F64 = mma + softmax + convert
+        if not self.any_scalar:
+            return grouped
+        one = 4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
+        return xp.where(self.tasking.scalar, one / fma, grouped)
+
+    def _result(self, time_s: F64, shares: Mapping[str, F64], busiest_bytes: F64) -> Analysis:
+        """The analysis with its bound and demand."""
+        work, device, traffic = self.work, self.device, self.traffic
+        scores = live_scores(work.q, work.kv, self.window, causal=self.causal)
+        flops = 4.0 * work.total(xp.float64(scores)) * self.heads * self.width
+        resource_s = attention_bound(
+            device, self.pipe, self.dtype, flops, traffic, self.batch.variant.cache
+        )
+        bound = xp.maximum(xp.maximum(resource_s["tensor"], resource_s["dram"]), resource_s["l2"])
+        issued = work.total(xp.float64(self.keys * self.rows)) * self.groups
+        padded = issued * self.width * 4.0
+        return Analysis(
+            time_s=time_s,
+            bound_s=bound,
+            resource_s={**resource_s, "launch": xp.full_like(time_s, self.launch_s)},
+            demand=Demand(
+                tasks=self.tasks,
+                waves=shares["waves"],
+                occupancy=xp.minimum(self.tasks / device.cores, self.c["ctas_per_core"]),
+                pipe_work={self.pipe: padded, "xu": issued},
+                level_bytes={"dram": traffic.dram_bytes, "l2": traffic.moved},
+                core_level_bytes={"l2": busiest_bytes},
+            ),
+            features={
+                **shares,
+                "padding": flops / padded,
+                **shape_features(self.batch, work, self.heads, self.groups, device.cores),
+            },
+            independent_log_sd=xp.full_like(time_s, self.c["independent_log_sd"]),
+        )

@@ -1,0 +1,1 @@
+"""Experts of mixture-of-experts layers: routing, grouped products, exchange of tokens."""

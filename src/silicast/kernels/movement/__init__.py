@@ -1,0 +1,1 @@
+"""Kernels that mostly move data: elementwise work, copies, optimizers."""

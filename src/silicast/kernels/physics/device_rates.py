@@ -1,0 +1,61 @@
+"""Rates of a device that several kernel models need: main memory, shared cache, softmax."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.kernels.physics.constants import load_physics
+
+EXPONENTIAL_FMAS = 8
+"""Multiply-adds of an exponential without a unit for it: range reduction and a polynomial of
+degree 5 (Muller, Elementary Functions, section 5; FlashAttention-4 does so beside the unit)."""
+
+
+@lru_cache(maxsize=1024)
+def data_rate(device: Device) -> float:
+    """Bytes of data per second that main memory could deliver: the datasheet's bandwidth, which
+    bounds use, less inline error correction.
+
+    Boards with GDDR5 or GDDR6 and error correction keep the correction words among the data, so
+    each transfer brings some along (lab/fit_data_rate.py measures how many).
+    """
+    rate = device.dram.bandwidth_bytes_per_s
+    if not device.dram.inline_ecc:
+        return rate
+    return rate * load_physics("data_rate").default["inline_ecc_share"]
+
+
+@lru_cache(maxsize=1024)
+def cache_rate(device: Device) -> float:
+    """Bytes per second of the cache that all cores share; where no bandwidth is published, what
+    matrix products assume per clock and core (the device's unknowns widen the interval).
+    """
+    known = device.l2.bandwidth_bytes_per_s
+    assumed = load_physics("gemm").default["l2_bytes_per_clock_per_core"]
+    return known or assumed * device.cores * device.clocks.boost_hz
+
+
+@lru_cache(maxsize=1024)
+def softmax_rates(device: Device) -> tuple[float, float]:
+    """Exponentials and floating-point operations per clock and core.
+
+    Arithmetic is done in fp32, on cores without it in the format that they have. Where no unit
+    for exponentials is stated they are made of multiply-adds, two operations each.
+
+    Raises:
+        SilicastError: the device states no arithmetic pipe at all.
+    """
+    fma = device.rate_per_core("fma", "fp32")
+    if fma <= 0.0:
+        pipe = device.core.pipes.get("fma")
+        fma = max(pipe.rate.values(), default=0.0) if pipe else 0.0
+    if fma <= 0.0:
+        raise SilicastError(
+            f"{device.name} states no rate of its arithmetic pipe",
+            field="device.compute.pipes.fma",
+            hint="state fp32 operations per clock and core: softmax needs them",
+        )
+    exponentials = device.rate_per_core("xu", "fp32")
+    return exponentials or fma / (2.0 * EXPONENTIAL_FMAS), fma

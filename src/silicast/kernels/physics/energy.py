@@ -1,0 +1,387 @@
+"""Board power and energy of kernels: static power, and energy for every action.
+
+    power = static + activity x (sum of rate x energy of each action + busy cores x core power)
+
+Actions are matrix operations by format, bytes of main memory and of L2, and transcendentals; a busy
+core also draws power by itself (clocks, schedulers, registers). ``activity`` is of the kernel: how
+much its data toggle and what its counts leave out. Actions of the cores grow with the clock as the
+clock law has it (:mod:`silicast.kernels.physics.power`); nothing exceeds the board's power limit.
+docs/explanation/power-and-energy.md explains it and says how well it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from silicast.core import xp
+from silicast.core.numerics import F64, exp_fixed
+from silicast.core.prediction import Z90, Quantity
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import Analysis, KernelTimes
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.formats import computes_in
+from silicast.kernels.physics.power import as_built, energy_growth, voltage_hz
+from silicast.workload.graphs.op import OpBatch, Variant
+
+PHYSICS = "energy"
+UNMEASURED = (
+    "no measured power of architecture {}: energy per action scaled from other boards by its "
+    "power limit"
+)
+NOMINAL = {"tensor": 0.7, "dram": 0.2}
+"""Use of the matrix units and of main memory by large products, all cores busy."""
+
+
+@final
+@dataclass(frozen=True)
+class Energies:
+    """What power is made of on one board for one variant of a family; watts and joules.
+
+    Attributes:
+        limit_w: what the board reaches under its limit.
+        static_w: while it runs nothing but launches.
+        core_w: of all cores busy with nothing else.
+        operation_j: of a matrix operation.
+        dram_byte_j, l2_byte_j, special_j: of a byte and of a transcendental.
+        activity: factor on all but ``static_w``.
+        spread: factor between power before the limit and either end of its 90 % interval.
+        measured: power of kernels of this very architecture was measured.
+    """
+
+    limit_w: float
+    static_w: float
+    core_w: float
+    operation_j: float
+    dram_byte_j: float
+    l2_byte_j: float
+    special_j: float
+    activity: float
+    spread: float
+    measured: bool
+
+
+@final
+@dataclass(frozen=True)
+class Actions:
+    """Actions of one call of each kernel of a batch; arrays of shape (n,).
+
+    Attributes:
+        operations: useful operations of the matrix units, or of the pipe that stands in for them.
+        dram_bytes, l2_bytes: moved through each memory.
+        special: transcendentals.
+        busy: share of the cores that have a thread block.
+    """
+
+    operations: F64
+    dram_bytes: F64
+    l2_bytes: F64
+    special: F64
+    busy: F64
+
+
+@final
+@dataclass(frozen=True)
+class KernelEnergy:
+    """Energy of one call of each kernel of a batch, joules, and mean board power, watts; (n,).
+
+    ``p05_j <= estimate_j <= p95_j`` and never above the board's limit x time.
+    """
+
+    estimate_j: F64
+    p05_j: F64
+    p95_j: F64
+    power_w: F64
+    measured: bool
+
+    def quantities(self) -> list[Quantity]:
+        """Energy of each row, joules."""
+        columns = (xp.tolist(x) for x in (self.estimate_j, self.p05_j, self.p95_j))
+        return [Quantity(*row) for row in zip(*columns, strict=True)]
+
+
+def applies_to(device: Device) -> bool:
+    """Whether there is a power model: of GPUs whose power limit is known."""
+    return device.execution_model == "simt" and device.power_cap_w is not None
+
+
+def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelEnergy | None:
+    """Energy of kernels whose times are known; None where there is no power model.
+
+    Power and time err together: a kernel that takes longer than expected draws less power for the
+    same work, unless the board is at its limit.
+    """
+    counted = times.analysis.energy_j
+    if counted is not None:
+        return _counted(counted, times, device)
+    if not applies_to(device):
+        return None
+    own = energies(device, batch.family, batch.variant)
+    work = actions(times.analysis, batch.variant, device)
+    seconds = (times.estimate_s, times.p05_s, times.p95_s)
+    estimate, p05, p95, power = _interval(own, work, seconds, device)
+    return KernelEnergy(estimate, p05, p95, power, own.measured)
+
+
+def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
+    """Joules of kernels beyond what the board draws while it waits, shape (n,), without the
+    interval of :func:`kernel_energy`; None where there is no power model.
+    """
+    counted = times.analysis.energy_j
+    if counted is not None:
+        above: F64 = counted - waiting_w(device) * times.analysis.time_s
+        return above
+    if not applies_to(device):
+        return None
+    own, seconds = energies(device, batch.family, batch.variant), times.estimate_s
+    work = actions(times.analysis, batch.variant, device)
+    power = xp.minimum(free_power(own, work, seconds, device), own.limit_w)
+    found: F64 = power * seconds - own.static_w * seconds
+    return found
+
+
+def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
+    """Energy that the model counted action by action, of a device whose file says what each takes,
+    with what it draws for as long as the kernel is expected to take. Its power limit has made the
+    time longer, not the energy less (:func:`~.power.held`).
+    """
+    estimate = joules + waiting_w(device) * (times.estimate_s - times.analysis.time_s)
+    spread = math.exp(Z90 * times.analysis.energy_log_sd)
+    return KernelEnergy(
+        estimate, estimate / spread, estimate * spread, estimate / times.estimate_s, measured=True
+    )
+
+
+def states_energy(device: Device) -> bool:
+    """Whether energy can be answered: by a power model, or because the device's file states it."""
+    return applies_to(device) or (device.structure is not None and device.structure.states_energy)
+
+
+def waiting_w(device: Device) -> float:
+    """What a device draws while it waits, watts."""
+    if device.structure is not None:
+        return device.idle_power_w or 0.0
+    return energies(device, "gemm", Variant("fp32")).static_w
+
+
+def most_w(device: Device) -> float:
+    """What a device draws at most, watts; infinite where nothing limits it."""
+    if device.structure is not None:
+        return math.inf if device.power_cap_w is None else device.power_cap_w
+    return energies(device, "gemm", Variant("fp32")).limit_w
+
+
+def model_log_sd(device: Device, waiting_share: float) -> float:
+    """Error of energies of whole runs; more where no kernel's power was measured, and where the
+    power of this very board while it waits was not.
+
+    Args:
+        waiting_share: of the power, what the device draws while it waits.
+    """
+    if device.structure is not None:
+        return device.structure.energy_log_sd
+    physics = load_physics(PHYSICS)
+    c = physics.constants(device.architecture)
+    log_sd = c["log_sd"]
+    if not physics.is_measured(device.architecture):
+        log_sd = max(log_sd, c["unmeasured_log_sd"])
+    if f"static_w.{device.name}" in c:
+        return log_sd
+    return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())
+
+
+@lru_cache(maxsize=1)
+def _waiting_log_sd() -> float:
+    """How much measured boards differ in the share of their limit that they wait with."""
+    shares = []
+    for constants in load_physics(PHYSICS).architectures.values():
+        for name, watts in sorted(constants.items()):
+            board = name.removeprefix("static_w.")
+            if board != name:
+                shares.append(math.log(watts / (find_device(board).power_cap_w or watts)))
+    middle = math.fsum(shares) / len(shares)
+    return math.sqrt(math.fsum((x - middle) ** 2 for x in shares) / (len(shares) - 1))
+
+
+def _interval(own: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
+    """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
+    seconds, p05_s, p95_s = times
+    free = free_power(own, work, seconds, device)
+    power = xp.minimum(free, own.limit_w)
+    # a board that nobody measured may stay below a limit that the estimate is far above
+    known = free if own.measured else power
+    low = power / xp.minimum(xp.maximum(known / own.spread, own.static_w), own.limit_w)
+    high = xp.minimum(free * own.spread, own.limit_w) / power
+    # at fixed work the static part alone grows with time; at the limit all of it does
+    slope = xp.maximum(own.static_w / free, 1.0 * (free >= own.limit_w))
+    shorter = _joint(low - 1.0, slope * (seconds / p05_s - 1.0))
+    longer = _joint(high - 1.0, slope * (p95_s / seconds - 1.0))
+    estimate = power * seconds
+    lowest, highest = own.static_w * p05_s, own.limit_w * p95_s
+    return [
+        estimate, xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
+        xp.maximum(xp.minimum(estimate * (1.0 + longer), highest), estimate), power,
+    ]  # fmt: skip
+
+
+def _joint(one: F64, other: F64) -> F64:
+    """Two relative distances from the middle that are independent of each other."""
+    found: F64 = xp.sqrt(one * one + other * other)
+    return found
+
+
+def free_power(own: Energies, work: Actions, seconds: F64, device: Device) -> F64:
+    """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
+    rate = 1.0 / seconds
+    dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
+    dynamic = work.operations * rate * own.operation_j + dram * own.dram_byte_j
+    cache = device.l2 if device.execution_model == "simt" else device.memory.get("l2")
+    if cache is not None and cache.bandwidth_bytes_per_s > 0.0:
+        l2 = xp.minimum(work.l2_bytes * rate, cache.bandwidth_bytes_per_s)
+        dynamic = dynamic + l2 * own.l2_byte_j
+    dynamic = dynamic + work.special * rate * own.special_j + work.busy * own.core_w
+    return own.static_w + own.activity * dynamic
+
+
+def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
+    """What a family's analysis says that its kernels do."""
+    demand, resource_s = analysis.demand, analysis.resource_s
+    zero = xp.full_like(analysis.time_s, 0.0)
+    pipe, compute = _matrix(device, variant)
+    spent = resource_s.get("tensor", resource_s.get("fma", zero))
+    return Actions(
+        operations=spent * device.bound_per_s(pipe, compute),
+        dram_bytes=demand.level_bytes.get("dram", zero),
+        l2_bytes=demand.level_bytes.get("l2", zero),
+        special=demand.pipe_work.get("xu", zero),
+        busy=xp.minimum(demand.tasks * (1.0 / device.cores), 1.0),
+    )
+
+
+@lru_cache(maxsize=512)
+def _matrix(device: Device, variant: Variant) -> tuple[str, str]:
+    """The pipe and format that stand for a variant's products; the device's widest if it has not
+    the variant's own.
+    """
+    for name in (computes_in(device, variant.dtype), "bf16", "fp16", "fp32"):
+        for pipe in ("tensor", "fma"):
+            if device.rate_per_core(pipe, name) > 0.0:
+                return pipe, name
+    return "fma", "fp32"
+
+
+@lru_cache(maxsize=1024)
+def energies(device: Device, family: str, variant: Variant) -> Energies:
+    """The energies of one board for one variant, under the shipped constants.
+
+    Raises:
+        ValueError: the device's power limit is not known.
+    """
+    physics = load_physics(PHYSICS)
+    constants = physics.constants(device.architecture)
+    measured = physics.is_measured(device.architecture)
+    return energies_from(device, family, variant, constants, measured=measured)
+
+
+def energies_from(
+    device: Device, family: str, variant: Variant, c: Mapping[str, float], *, measured: bool
+) -> Energies:
+    """:func:`energies` under constants that are being fitted."""
+    if device.power_cap_w is None:
+        raise ValueError(f"no power limit of {device.name} is known")
+    pipe, compute = _matrix(device, variant)
+    own = board_w(device, c)
+    scale = 1.0 if measured else _scale(device, c)
+    relative = c.get(f"relative_energy.{compute}", 1.0)
+    if pipe == "fma":
+        relative = c.get(f"relative_energy.fma.{compute}", relative)
+    growth = scale * energy_growth(voltage_hz(device) / c["reference_hz"])
+    log_sd = c.get(f"log_sd.{family}", c["log_sd"])
+    if not measured:
+        log_sd = max(log_sd, c["unmeasured_log_sd"])
+    return Energies(
+        limit_w=c["limit_share"] * own.cap_w,
+        static_w=min(own.static_w, c["limit_share"] * own.cap_w),
+        core_w=own.core_w * scale,
+        operation_j=c["operation_j"] * relative * growth,
+        dram_byte_j=dram_byte_j(device, c),
+        l2_byte_j=c["l2_byte_j"] * growth,
+        special_j=c["special_j"] * growth,
+        activity=activity(family, variant, c),
+        spread=float(exp_fixed(np.array([Z90 * log_sd]))[0]),
+        measured=measured,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class BoardPower:
+    """Watts of a board: its limit, static, all cores busy, and large 16-bit products beside."""
+
+    cap_w: float
+    static_w: float
+    core_w: float
+    products_w: float
+
+
+def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
+    """Where a board's watts go by energies per action alone, its limit left aside."""
+    assert device.power_cap_w is not None
+    growth = energy_growth(voltage_hz(device) / c["reference_hz"])
+    pipe, compute = _matrix(device, Variant("bf16"))
+    relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
+    rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
+    built_w = as_built(device).power_cap_w or device.power_cap_w
+    static = c.get(f"static_w.{device.name}", c["static_share"] * built_w)
+    return BoardPower(
+        cap_w=device.power_cap_w,
+        static_w=static,
+        core_w=device.cores * device.clocks.boost_hz * c["core_cycle_j"] * growth,
+        products_w=rate * c["operation_j"] * relative * growth,
+    )
+
+
+def dram_byte_j(device: Device, c: Mapping[str, float]) -> float:
+    """Energy of a byte of main memory: stacked on the package, or over a board's wires."""
+    technology = device.dram.technology.upper()
+    stacked = technology.startswith("HBM") or not technology
+    return c["dram_byte_j"] * (1.0 if stacked else c["board_memory_relative"])
+
+
+def _scale(device: Device, c: Mapping[str, float]) -> float:
+    """Energy of the cores' actions relative to the measured boards'.
+
+    Boards are built so that large matrix products take a certain share of their power limit: what
+    the measured boards' products take of theirs, this one's would take of its own. The scale lies
+    half-way, in logarithms, between that and the measured boards' energies as they are.
+    """
+    built = as_built(device)
+    built = built if applies_to(built) else device
+    own = board_w(built, c)
+    memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
+    room = c["products_share"] * own.cap_w - own.static_w - memory
+    return math.sqrt(max(room, 0.1 * own.cap_w) / (own.core_w + own.products_w))
+
+
+def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
+    """Constants whose product is the activity: of the family, its library, the very kernel."""
+    name = (
+        f"activity.{family}" if variant.flag("causal", default=True) else f"activity.{family}.full"
+    )
+    library = f"{name}:{variant.library}"
+    formats = f"{variant.dtype}/{variant.kv_dtype}" if variant.kv_dtype else variant.dtype
+    return name, library, f"{library}:{variant.kernel}:{formats}"
+
+
+def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
+    """Factor of the kernel; what was not measured of it counts as the average does."""
+    found = 1.0
+    for name in activity_names(family, variant):
+        found *= c.get(name, 1.0)
+    return found

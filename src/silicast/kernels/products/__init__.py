@@ -1,0 +1,1 @@
+"""Matrix products: shapes, tiles, choice of tiles, times."""

@@ -1,0 +1,1 @@
+"""Recurrent token mixers: linear attention and state spaces."""

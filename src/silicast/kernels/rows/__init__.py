@@ -1,0 +1,1 @@
+"""Kernels that work on each row of a tensor: norms, softmax, activations, losses, sampling."""

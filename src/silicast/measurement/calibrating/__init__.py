@@ -1,0 +1,1 @@
+"""Calibrations fitted to measured rows, and their accuracy."""

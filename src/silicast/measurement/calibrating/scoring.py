@@ -1,0 +1,229 @@
+"""Predictions of measured cases, and statistics of their errors."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.calibrated import Figures
+from silicast.core.calibration import Calibration, load_calibration, save_calibration
+from silicast.core.errors import SilicastError
+from silicast.core.hashing import content_hash
+from silicast.core.prediction import Quantity
+from silicast.hardware.device import Device
+from silicast.hardware.host import Host
+from silicast.measurement.calibrating.calibrate_hosts import KEPT, NAMES, constant_of
+from silicast.measurement.records.cases import Case
+from silicast.measurement.records.records import HostRow
+from silicast.scenario.answer import Answer
+from silicast.scenario.answerer import answerer_for
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolve import find_any_device
+
+NORMAL_MEDIAN = 0.6744897501960817
+"""Median of the absolute value of a standard normal variable."""
+UNANSWERED_PERCENT = 100.0
+"""Error of a row without a prediction."""
+BATCH = 512
+DEFAULT_ENGINE = "torch-eager"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A case and its prediction; NaN and a reason where there is none.
+
+    Attributes:
+        estimate, p05, p95, bound: in the unit of the case; tier: of the prediction.
+    """
+
+    case: Case
+    estimate: float = math.nan
+    p05: float = math.nan
+    p95: float = math.nan
+    tier: str = ""
+    reason: str = ""
+    bound: float = 0.0
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a prediction."""
+        return math.isfinite(self.estimate)
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction, percent; -100 without one."""
+        if not self.answered:
+            return -UNANSWERED_PERCENT
+        return 100.0 * (self.estimate / self.case.measured - 1.0)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured value is within the 90 % interval."""
+        return self.answered and self.p05 <= self.case.measured <= self.p95
+
+
+def scored(cases: Sequence[Case], calibrations: Sequence[Path] = ()) -> list[Scored]:
+    """A prediction of each case, in order, using calibration files."""
+    names = [str(path.absolute()) for path in calibrations]
+    answers: dict[str, Answer | SilicastError | None] = {}
+    batches: dict[str, list[tuple[str, Scenario]]] = {}
+    keys = []
+    for case in cases:
+        tree: dict[str, Any] = {**case.tree, "calibration": names} if names else {**case.tree}
+        key = "" if case.host is not None else content_hash([tree, str(case.folder)])
+        keys.append(key)
+        if not key or key in answers:
+            continue
+        answers[key] = None
+        try:
+            scenario = decode(tree, folder=case.folder)
+            batches.setdefault(scenario.raw.task, []).append((key, scenario))
+        except SilicastError as error:
+            answers[key] = error
+    for task, rows in batches.items():
+        for start in range(0, len(rows), BATCH):
+            some = rows[start : start + BATCH]
+            found = answerer_for(task).answer_many([scenario for _, scenario in some])
+            answers |= {key: each for (key, _), each in zip(some, found, strict=True)}
+    known = [load_calibration(path) for path in reversed(calibrations)]
+    return [
+        _host(case, case.host, known) if case.host is not None else _scored(case, answers[key])
+        for case, key in zip(cases, keys, strict=True)
+    ]
+
+
+def _scored(case: Case, answer: Answer | SilicastError | None) -> Scored:
+    assert answer is not None
+    if isinstance(answer, SilicastError):
+        return Scored(case, reason=str(answer))
+    found = answer.metrics.get(case.metric)
+    if found is None:
+        known = ", ".join(answer.metrics)
+        return Scored(case, reason=f"{case.metric} is not predicted, only {known}")
+    bound = answer.bound.get(case.metric, 0.0)
+    return Scored(case, found.estimate, found.p05, found.p95, answer.tier, bound=bound)
+
+
+def _host(case: Case, row: HostRow, calibrations: Sequence[Calibration]) -> Scored:
+    """A host time by the constants of its engine, those of calibrations first."""
+    try:
+        device = find_any_device(str(case.tree["device"]), case.folder)
+        value, log_sd = host_constant(row, device, calibrations)
+    except SilicastError as error:
+        return Scored(case, reason=str(error))
+    found = Quantity.around(value, log_sd)
+    tier = "calibrated" if calibrations else "analytic"
+    return Scored(case, found.estimate, found.p05, found.p95, tier)
+
+
+def why_not_scored(case: Case) -> str:
+    """Why nothing predicts a measured host time by itself; "" if something does."""
+    if case.host is None or case.host.quantity not in NAMES:
+        return ""
+    device = find_any_device(str(case.tree["device"]), case.folder)
+    why = KEPT.get(constant_of(case.host, device), "")
+    return f"host time {case.host.quantity!r} is not predicted by itself: {why}" if why else ""
+
+
+def host_constant(
+    row: HostRow, device: Device, calibrations: Sequence[Calibration] = ()
+) -> tuple[float, float]:
+    """Predicted time of an engine's host, microseconds, and its log standard deviation.
+
+    Raises:
+        SilicastError: nothing predicts such a quantity, or the engine is unknown.
+    """
+    from silicast.composition.engines.engine import find_engine
+    from silicast.composition.engines.engine_options import with_options
+    from silicast.composition.engines.engine_versions import as_of
+    from silicast.composition.engines.host_time import PHYSICS
+    from silicast.composition.engines.measured_host import (
+        BETWEEN,
+        GRAPH_LAUNCH,
+        LAUNCHES,
+        with_measured_host,
+    )
+    from silicast.kernels.physics.constants import load_physics
+
+    name = constant_of(row, device) if row.quantity in NAMES else ""
+    if not name or name in KEPT:
+        raise SilicastError(f"host time {row.quantity!r} is not predicted by itself")
+    if name == GRAPH_LAUNCH:
+        name = "step_us"
+    engine = as_of(find_engine(row.engine or DEFAULT_ENGINE), row.version if row.engine else "")
+    if row.quantity == "graph_launch" and engine.kind == "framework":
+        engine = with_options(engine, {"cuda_graph": "full"})
+    for each in reversed(calibrations):  # the first of them counts, so it goes last
+        engine = with_measured_host(engine, each.constants, Host(), None).engine
+    host = engine.host
+    value = getattr(host, name)
+    if name == "round_trip_us" and not value:
+        value = load_physics(PHYSICS).default[name]
+    if value <= 0.0:
+        raise SilicastError(f"{engine.name} has no {name}")
+    launch = host.log_sd if host.launch_log_sd is None else host.launch_log_sd
+    return value, launch if name in (*LAUNCHES, BETWEEN) else host.log_sd
+
+
+def figures(rows: Sequence[Scored]) -> Figures:
+    """Statistics of the errors of at least one row."""
+    errors = np.array([abs(row.error) for row in rows])
+    answered = [row.error for row in rows if row.answered]
+    return Figures(
+        mean=float(errors.mean()),
+        median=float(np.median(errors)),
+        p90=float(np.percentile(errors, 90)),
+        bias=math.fsum(answered) / len(answered) if answered else None,
+        coverage=100.0 * sum(row.inside for row in rows) / len(rows),
+    )
+
+
+def noise_percent(cases: Sequence[Case]) -> float | None:
+    """Typical distance of a repeat from the median of its row, percent; None = unknown.
+
+    Where rows state no spread of their repeats, rows of the same case are compared.
+    """
+    known = [math.expm1(NORMAL_MEDIAN * case.noise) for case in cases if case.noise is not None]
+    if known:
+        return 100.0 * float(np.median(known))
+    repeats: dict[tuple[str, str], list[float]] = {}
+    for case in cases:
+        repeats.setdefault((case.identity, case.metric), []).append(math.log(case.measured))
+    apart = [
+        abs(value - float(np.median(values)))
+        for values in repeats.values()
+        if len(values) > 2
+        for value in values
+    ]
+    return 100.0 * math.expm1(float(np.median(apart))) if apart else None
+
+
+@final
+@dataclass(frozen=True)
+class TrialFolder:
+    """A temporary folder for calibrations under trial: a scenario names a calibration's file."""
+
+    folder: Path
+    written: list[Path] = field(default_factory=list)
+
+    def file(self, calibration: Calibration) -> Path:
+        """Writes a calibration to a new file."""
+        path = self.folder / f"{len(self.written)}.json"
+        self.written.append(path)
+        save_calibration(calibration, path)
+        return path
+
+
+@contextmanager
+def trial_folder() -> Iterator[TrialFolder]:
+    """A :class:`TrialFolder` that is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="silicast-") as folder:
+        yield TrialFolder(Path(folder))

@@ -1,0 +1,1 @@
+"""Files of measurements: schema, reading, appending, rejected rows."""

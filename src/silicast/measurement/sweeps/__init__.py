@@ -1,0 +1,1 @@
+"""Timing kernels, hosts and collectives within a budget."""

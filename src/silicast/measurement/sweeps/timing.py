@@ -1,0 +1,289 @@
+"""The protocol by which a kernel is timed; docs/explanation/measuring.md gives the reasons."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from statistics import median
+from typing import Any, final
+
+import numpy as np
+
+from silicast.measurement.benches import BENCHES
+from silicast.measurement.benches.bench import Bench
+from silicast.measurement.machine.conditions import Watch
+from silicast.measurement.machine.measured_machine import MeasuredMachine
+from silicast.measurement.records.records import (
+    Columns,
+    Conditions,
+    FailedRow,
+    KernelRow,
+    Protocol,
+    Spread,
+    utc_now,
+)
+from silicast.measurement.sweeps.failures import reason_of
+from silicast.measurement.sweeps.runtime import Runtime, runtime_of
+from silicast.measurement.sweeps.stopwatch import EventClock, GraphClock, HostClock, Stopwatch
+
+SHARE_OF_FREE = 0.5
+"""Share of the free memory for all sets of operands of one kernel."""
+MOST_SETS = 64
+"""Sets of operands used in turn, where caches are cold."""
+SPAN = 2
+"""Last-level caches that the sets should cover."""
+SETS_BYTES = 4 << 30
+"""Limit on all sets; beyond it caches are flushed between rounds."""
+
+LEAST_SAMPLES, MOST_SAMPLES = 3, 4000
+STEADY = 0.005
+"""Half of the median's 90 % interval, relative, at which repeating ends early."""
+DRIFTED = 0.05
+"""Flag "drift": relative difference of the last third of the repeats from the first, if more than
+noise."""
+NOISY = 0.03
+"""Flag "noisy": half of the median's 90 % interval, relative, at the end."""
+UNSTEADY = 3.0
+"""Flag "unsteady": ratio of the median to the 5 % quantile: something else ran."""
+PATIENCE = 40.0
+"""A call that takes this many times the protocol's seconds is not repeated: "timeout"."""
+
+CPU = Protocol("perf_counter", warm_up=3, repeats=15, seconds=0.2, launch="", cache="warm")
+CUDA_GRAPH = Protocol("cuda_graph", warm_up=3, repeats=15, seconds=0.1, launch="graph")
+
+
+def usual_protocol(machine: MeasuredMachine) -> Protocol:
+    """Default protocol for kernels of a machine."""
+    return CPU if machine.kind == "cpu" else CUDA_GRAPH
+
+
+def measure_kernel(
+    kernel: Columns,
+    machine: MeasuredMachine,
+    protocol: Protocol | None = None,
+    *,
+    session: str = "",
+    watch: Watch | None = None,
+    benches: Mapping[str, Bench] = BENCHES,
+) -> KernelRow | FailedRow:
+    """Times one kernel.
+
+    Args:
+        kernel: a ``kernel`` table; its ``launch`` and ``cache`` override the protocol's.
+        session: id of the row's session.
+        watch: reads the machine's state meanwhile.
+
+    Returns:
+        A row whose table states launch and cache; a failed row for whatever the machine, PyTorch
+        or the bench does not support. Memory is freed either way.
+
+    Raises:
+        SilicastError: PyTorch is missing or does not see the machine.
+    """
+    protocol = protocol or usual_protocol(machine)
+    stated = as_timed(kernel, machine, protocol)
+    runtime = runtime_of(machine)
+    at = utc_now()
+
+    def failed(reason: str, message: str) -> FailedRow:
+        return FailedRow(session, stated, reason, message[:2000], at)
+
+    bench = benches.get(str(kernel.get("op", "")))
+    if bench is None:
+        return failed("unsupported", f"no bench measures op = {kernel.get('op')!r}")
+    try:
+        reason = bench.why_unsupported(stated, machine)
+        if reason:
+            return failed("unsupported", reason)
+        needed, free = bench.bytes_needed(stated), runtime.free_bytes()
+        if needed > SHARE_OF_FREE * free:
+            return failed(
+                "out_of_memory", f"takes {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
+            )
+        with runtime.ready(), bench.context(stated, machine), watch or nullcontext():
+            samples = _samples(bench, stated, machine, runtime, protocol)
+    except _TooSlowError as slow:
+        reason, message = "timeout", str(slow)
+    except Exception as error:
+        reason, message = reason_of(error)
+    else:
+        runtime.release()
+        return _row(samples, stated, session, at, watch)
+    runtime.release(failed=True)
+    return failed(reason, message)
+
+
+def _row(
+    samples: Sequence[float], stated: Columns, session: str, at: str, watch: Watch | None
+) -> KernelRow:
+    latency_us, spread, flags = summarised(samples)
+    conditions: Conditions | None = None
+    if watch is not None:
+        conditions, seen = watch.read()
+        flags += [flag for flag in seen if flag not in flags]
+    return KernelRow(session, stated, latency_us, at, spread, conditions, flags)
+
+
+def as_timed(kernel: Columns, machine: MeasuredMachine, protocol: Protocol) -> Columns:
+    """The table with the launch and cache state of the measurement; a CPU has no launch."""
+    stated = dict(kernel)
+    if machine.kind == "cuda":
+        stated.setdefault("launch", protocol.launch or "graph")
+    elif not stated.get("launch"):
+        stated.pop("launch", None)
+    stated.setdefault("cache", protocol.cache or "warm")
+    return stated
+
+
+@final
+class _TooSlowError(Exception):
+    """A call takes too long for a sweep."""
+
+
+def _samples(
+    bench: Bench, kernel: Columns, machine: MeasuredMachine, runtime: Runtime, protocol: Protocol
+) -> list[float]:
+    """Seconds per call, in order."""
+    cold, needed = kernel["cache"] == "cold", bench.bytes_needed(kernel)
+    room = int(min(SHARE_OF_FREE * runtime.free_bytes(), SETS_BYTES) / max(needed, 1))
+    calls, sets, flushes = [bench.prepare(kernel, machine)], 1, False
+    if cold:
+        touched = bench.bytes_touched(kernel, calls[0].args)
+        sets, flushes = _sets(touched, room, runtime.cache_bytes())
+        calls += [bench.prepare(kernel, machine) for _ in range(sets - 1)]
+    watch = _stopwatch(kernel, machine, runtime, calls, flushes=flushes)
+    usual = watch.first()
+    limit = PATIENCE * protocol.seconds
+    if usual * sets > limit:  # the first round may have compiled something
+        usual = watch.first()
+    if usual > limit:
+        raise _TooSlowError(f"a call takes {usual:.1f} s")
+    for _ in range(max(protocol.warm_up, 1) - 1):
+        if usual * sets > protocol.seconds:
+            break
+        usual = min(usual, watch.first())
+    with _no_collection():
+        watch.prepare(usual)
+        if usual * sets < protocol.seconds:
+            watch.sample()
+        return collected(watch.sample, protocol)
+
+
+def _sets(touched: int, room: int, cache: int) -> tuple[int, bool]:
+    """Number of sets of operands that evict each other from the caches, and whether they are too
+    small or too few for that, so that caches must be flushed.
+
+    Args:
+        touched: bytes of a set that a call reads or writes; not its results, whose memory the next
+            call may reuse.
+        room: sets that fit into memory, with results and intermediate tensors.
+        cache: capacity of the last level.
+
+    >>> _sets(1 << 20, 100, 32 << 20), _sets(1 << 20, 10, 32 << 20), _sets(64 << 20, 0, 32 << 20)
+    ((64, False), (10, True), (1, False))
+    """
+    wanted = math.ceil(SPAN * cache / max(touched, 1))
+    sets = max(1, min(wanted, MOST_SETS, room))
+    return sets, sets < wanted
+
+
+def _stopwatch(
+    kernel: Columns,
+    machine: MeasuredMachine,
+    runtime: Runtime,
+    calls: Sequence[Any],
+    *,
+    flushes: bool,
+) -> Stopwatch:
+    if machine.kind == "cpu":
+        return HostClock(runtime, calls, flushes=flushes)
+    kind = GraphClock if kernel["launch"] == "graph" else EventClock
+    return kind(runtime, calls, flushes=flushes)
+
+
+def collected(
+    sample: Callable[[], list[float]],
+    protocol: Protocol,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Samples, at least three, until the protocol's seconds are over, or its repeats are taken and
+    the median is known to :data:`STEADY`.
+    """
+    found: list[float] = []
+    start = clock()
+    while True:
+        found += sample()
+        if len(found) < LEAST_SAMPLES:
+            continue
+        enough = len(found) >= protocol.repeats and uncertainty(found) < STEADY
+        if enough or clock() - start >= protocol.seconds or len(found) >= MOST_SAMPLES:
+            return found
+
+
+def uncertainty(samples: Sequence[float]) -> float:
+    """Half of the 90 % interval of the median, relative to it, by the ranks of the samples.
+
+    >>> uncertainty([1.0] * 9), uncertainty([1.0, 2.0])
+    (0.0, 1.0)
+    """
+    count = len(samples)
+    if count < LEAST_SAMPLES:
+        return 1.0
+    ordered = sorted(samples)
+    reach = 1.645 * math.sqrt(count) / 2.0
+    low = max(0, math.floor(count / 2.0 - reach))
+    high = min(count - 1, math.ceil(count / 2.0 + reach) - 1)
+    return (ordered[high] - ordered[low]) / 2.0 / ordered[count // 2]
+
+
+def spread_of(samples: Sequence[float]) -> Spread:
+    """Quantiles in microseconds, and drift.
+
+    >>> spread_of([1e-6] * 3 + [2e-6] * 3).drift
+    1.0
+    """
+    low, high = np.quantile(np.array(samples), (0.05, 0.95)).tolist()
+    third = len(samples) // 3
+    drift = median(samples[-third:]) / median(samples[:third]) - 1.0 if third else 0.0
+    return Spread(_microseconds(low), _microseconds(high), len(samples), round(drift, 5))
+
+
+def flags_of(samples: Sequence[float], spread: Spread) -> list[str]:
+    """Flags that follow from the repeats alone."""
+    flags = []
+    third = len(samples) // 3
+    if third >= LEAST_SAMPLES:
+        first, last = samples[:third], samples[-third:]
+        noise = uncertainty(first) + uncertainty(last)
+        if abs(spread.drift) > max(DRIFTED, noise):
+            flags.append("drift")
+    if uncertainty(samples) > NOISY:
+        flags.append("noisy")
+    if float(np.quantile(samples, 0.05)) * UNSTEADY < median(samples):
+        flags.append("unsteady")
+    return flags
+
+
+def summarised(samples: Sequence[float]) -> tuple[float, Spread, list[str]]:
+    """Median in microseconds, spread and flags of samples in seconds."""
+    spread = spread_of(samples)
+    return _microseconds(median(samples)), spread, flags_of(samples, spread)
+
+
+def _microseconds(seconds: float) -> float:
+    return float(f"{seconds * 1e6:.6g}")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disables Python's garbage collector."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,1 @@
+"""Tuned configurations timed on the GPU at hand."""

@@ -1,0 +1,1 @@
+"""What the catalog holds, as tables."""

@@ -1,0 +1,1 @@
+"""Designed accelerators: mappings, layers, searches, dies, drawn and as tables."""

@@ -1,0 +1,185 @@
+"""Mappings of designed accelerators: the loop nest, and energy and traffic by level and tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.accelerator.counting.cost import Cost
+from silicast.accelerator.counting.mapping import LoopNest
+from silicast.accelerator.design.architecture import FanOut
+from silicast.accelerator.mapper.mapper import Mapped
+from silicast.accelerator.zeros.sparse import SparseTraffic
+from silicast.report.drawing.numbers import rounded, whole
+from silicast.report.drawing.tables import Facts, listing
+
+
+def mapping_data(nest: LoopNest, found: Cost) -> dict[str, Any]:
+    """One mapping and its costs, for JSON; units in the names."""
+    traffic = found.traffic
+    levels = []
+    for level, memory in enumerate(found.architecture.memories):
+        tensors = {
+            name: {
+                "reads": float(traffic.reads[level, t, 0]),
+                "fills": float(traffic.fills[level, t, 0]),
+                "updates": float(traffic.updates[level, t, 0]),
+                "tile_words": float(traffic.tiles[level, t, 0]),
+                "energy_pj": float(found.access_pj[level, t, 0]),
+            }
+            for t, name in enumerate(found.einsum.names)
+            if traffic.tiles[level, t, 0]
+        }
+        for t, name in enumerate(found.einsum.names):
+            if name in tensors and found.zeros is not None:
+                tensors[name] |= _sparse_data(found.zeros, level, t)
+        ports = {
+            port: float(cycles[0])
+            for (name, port), cycles in found.port_cycles.items()
+            if name == memory.name
+        }
+        levels.append(
+            {
+                "name": memory.name, "instances": float(traffic.used[level, 0]),
+                "leak_pj": float(found.leak_pj[level, 0]), "port_cycles": ports,
+                "tensors": tensors,
+            }
+        )  # fmt: skip
+    return {
+        "energy_pj": float(found.energy_pj[0]),
+        "cycles": float(found.cycles[0]),
+        "seconds": float(found.seconds[0]),
+        "utilisation": float(found.utilisation[0]),
+        "compute_pj": float(found.compute_pj[0]),
+        "products": float(found.products[0]),
+        "uncounted": list(found.uncounted),
+        "loops": [
+            {"level": loop.slot, "dim": loop.dim, "bound": loop.bound, "in_space": loop.axis >= 0}
+            for loop in nest.loops
+        ],
+        "levels": levels,
+    }
+
+
+def _sparse_data(zeros: SparseTraffic, level: int, t: int) -> dict[str, Any]:
+    """What is left of a tensor's words at a memory, one instance."""
+    formatted = zeros.formats.get((level, t))
+    data: dict[str, Any] = {"stored_words": float(zeros.stored[level, t, 0])}
+    for name in ("reads", "fills", "updates"):
+        outcome = getattr(zeros, name)
+        data[f"{name}_per_instance"] = {
+            kind: float(getattr(outcome, kind)[level, t, 0])
+            for kind in ("actual", "gated", "skipped")
+        } | ({"metadata": float(formatted.total(name)[0])} if formatted else {})
+    if formatted is not None:
+        data["metadata_words"] = float(formatted.total("stored")[0])
+    return data
+
+
+def answer_data(answer: Mapped) -> dict[str, Any]:
+    """A searched mapping with its proof, for JSON."""
+    return {
+        "objective": answer.objective, "value": answer.value, "bound": answer.bound,
+        "gap": answer.gap, "divides": answer.divides, "complete": answer.complete,
+        **mapping_data(answer.nest, answer.cost),
+    }  # fmt: skip
+
+
+def mapping_card(nest: LoopNest, found: Cost, answer: Mapped | None = None) -> RenderableType:
+    """What a mapping costs, how good it is known to be, and its loops."""
+    facts = Facts(f"{found.einsum.name} on {found.architecture.name}")
+    facts.add("energy", f"{rounded(found.energy_pj[0] / 1e6)} uJ, "
+              f"{rounded(found.energy_pj[0] / found.einsum.points)} pJ a product")  # fmt: skip
+    facts.add("time", f"{whole(found.cycles[0])} cycles, {rounded(found.seconds[0] * 1e3)} ms")
+    facts.add("units at work", f"{found.utilisation[0]:.1%} of {found.architecture.units}")
+    if found.zeros is not None:
+        left = float(found.zeros.computes.actual[0]) / float(found.points[0])
+        facts.add("products left", f"{left:.1%} of {whole(found.points[0])}")
+    if found.uncounted:
+        facts.add("not counted", ", ".join(found.uncounted) + ": no energy is given")
+    if answer is not None:
+        facts.add(answer.objective, _proof(answer))
+    return Group(facts.rendered(), Text("\nLoops", "bold"), Text(nest_text(nest, found)))
+
+
+def _proof(answer: Mapped) -> str:
+    if not answer.bound and answer.cost.zeros is not None:
+        return "searched as if no value were zero; of what is left nothing is proven"
+    if not answer.bound:
+        return "as the design's policy prefers; nothing is proven of other mappings"
+    if not answer.divides and answer.gap == 0:
+        return "below every mapping whose bounds divide their dimensions"
+    proof = "proven best" if answer.gap < 1e-6 else f"at most {answer.gap:.2%} from the best"
+    return f"{proof}, of loops whose bounds divide their dimensions"
+
+
+def nest_text(nest: LoopNest, found: Cost) -> str:
+    """The loops, outermost first, each memory with the tiles that it holds."""
+    lines: list[str] = []
+    depth, level = 0, -1
+    for node in found.architecture.nodes:
+        if isinstance(node, FanOut):
+            word = f"{node.name} (side by side)"
+        else:
+            level += 1
+            tiles = found.traffic.tiles[level, :, 0]
+            held = ", ".join(
+                f"{name} {tiles[t]:g}" for t, name in enumerate(found.einsum.names) if tiles[t]
+            )
+            word = f"{node.name} [{held}]"
+        loops = [loop for loop in nest.loops if loop.slot == node.name and loop.bound > 1]
+        if loops or not isinstance(node, FanOut):
+            lines.append(f"{'  ' * depth}{word}")
+        for loop in loops:
+            depth += 1
+            lines.append(f"{'  ' * depth}for {loop.dim} in {loop.bound}")
+    return "\n".join(lines)
+
+
+def _moved(found: Cost, level: int, t: int) -> list[float]:
+    """Words that are read, filled and updated by all instances; metadata counts with them."""
+    counts = []
+    for name in ("reads", "fills", "updates"):
+        if found.zeros is None:
+            counts.append(float(getattr(found.traffic, name)[level, t, 0]))
+            continue
+        one = float(getattr(found.zeros, name).actual[level, t, 0])
+        formatted = found.zeros.formats.get((level, t))
+        one += float(formatted.total(name)[0]) if formatted else 0.0
+        counts.append(one * float(found.traffic.used[level, 0]))
+    return counts
+
+
+def traffic_table(found: Cost) -> RenderableType:
+    """Words and energy of every tensor at every memory, and the cycles of every port."""
+    traffic, rows = found.traffic, []
+    total = float(found.energy_pj[0])
+    for level, memory in enumerate(found.architecture.memories):
+        for t, name in enumerate(found.einsum.names):
+            if not traffic.tiles[level, t, 0]:
+                continue
+            rows.append(
+                [
+                    memory.name, name, *(whole(count) for count in _moved(found, level, t)),
+                    rounded(found.access_pj[level, t, 0] / 1e6),
+                    f"{found.access_pj[level, t, 0] / total:.1%}",
+                ]
+            )  # fmt: skip
+    leak = float(found.leak_pj.sum())
+    for name, value in (("compute", float(found.compute_pj[0])), ("leakage", leak)):
+        rows.append([name, "", "", "", "", rounded(value / 1e6), f"{value / total:.1%}"])
+    columns = {
+        "level": "left", "tensor": "left", "reads": "right", "fills": "right",
+        "updates": "right", "uJ": "right", "share": "right",
+    }  # fmt: skip
+    parts: list[RenderableType] = [listing(columns, rows)]
+    if found.port_cycles:
+        ports = [
+            [name, port, whole(cycles[0]), f"{cycles[0] / found.cycles[0]:.0%}"]
+            for (name, port), cycles in found.port_cycles.items()
+        ]
+        heads = {"level": "left", "port": "left", "cycles": "right", "busy": "right"}
+        parts += [Text(), listing(heads, ports)]
+    return Group(*parts)

@@ -1,0 +1,1 @@
+"""Drawings, pages, tables in files, and how numbers look."""

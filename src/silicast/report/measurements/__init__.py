@@ -1,0 +1,1 @@
+"""Measurements, calibrations and imports as tables."""

@@ -1,0 +1,284 @@
+"""The difference of two answers for people and programs: tables, Markdown, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.report.drawing.numbers import Shown, duration, percent, rounded
+from silicast.report.drawing.tables import listing
+from silicast.report.reasons.causes import CAUSES, SHORT_CAUSES
+from silicast.report.reasons.difference import Compared, Difference, PartDifference
+
+BAR = 24
+"""Characters of the waterfall."""
+
+WORTH_A_LINE = 0.01
+"""Of all changes taken together, what a part must change by to have a line of its own."""
+
+MOST_LINES = 16
+"""Parts that have a line of their own."""
+
+PATH = 44
+"""Characters of a part's names."""
+
+NOTHING = 1e-4
+"""Of all changes taken together, what is not worth a line of its own even as the rest."""
+
+PICO = 1e-12
+MILLI = 1e-9
+
+Changed = Mapping[str, tuple[Any, Any]]
+"""Field of the scenario -> its value in A and in B."""
+
+
+def difference_report(found: Difference, changed: Changed) -> RenderableType:
+    """Everything a person needs of a difference."""
+    lines: list[RenderableType] = [Text(line) for line in changes(changed)]
+    lines += [Text(""), _table(METRICS, metric_rows(found)), Text("")]
+    lines += [Text(headline(found), "bold"), Text("")]
+    if found.change:
+        lines += [_table(CAUSE, cause_rows(found)), Text("")]
+    lines += [_table(PARTS, part_rows(found)), Text("")]
+    lines += [Text(line) for line in remarks(found)]
+    return Group(*lines)
+
+
+def difference_markdown(found: Difference, changed: Changed) -> str:
+    """The same as Markdown."""
+    blocks = [
+        "\n".join(f"- {line}" for line in changes(changed)), _markdown(METRICS, metric_rows(found)),
+        f"**{headline(found)}**", _markdown(CAUSE, cause_rows(found)) if found.change else "",
+        _markdown(PARTS, part_rows(found)), "\n".join(f"- {line}" for line in remarks(found)),
+    ]  # fmt: skip
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def difference_tables(found: Difference, changed: Changed) -> dict[str, Any]:
+    """The same as plain tables, for JSON; times in milliseconds, exact to the picosecond."""
+    return {
+        "changed": {name: {"a": a, "b": b} for name, (a, b) in changed.items()},
+        "of": found.of,
+        "a_ms": found.a * MILLI,
+        "b_ms": found.b * MILLI,
+        "change_ms": found.change * MILLI,
+        "metrics": {name: _metric(each) for name, each in found.metrics.items()},
+        "only_in_a": list(found.only_a),
+        "only_in_b": list(found.only_b),
+        "causes_ms": {name: value * MILLI for name, value in found.causes().items()},
+        "parts": [
+            {
+                "path": list(part.path),
+                "a_ms": part.a * MILLI,
+                "b_ms": part.b * MILLI,
+                "change_ms": part.change * MILLI,
+                "causes_ms": {name: value * MILLI for name, value in part.causes.items()},
+            }
+            for part in found.parts
+        ],
+        "causes_known": found.detailed,
+    }
+
+
+def _metric(each: Compared) -> dict[str, Any]:
+    found: dict[str, Any] = {"a": each.a, "b": each.b, "ratio": each.ratio}
+    if each.is_certain is not None:
+        found |= {
+            "ratio_p05": each.p05, "ratio_p95": each.p95,
+            "larger_than_uncertainty": each.is_certain, "shared_error": each.shared,
+        }  # fmt: skip
+    return found
+
+
+METRICS = {
+    "": "left", "A": "right", "B": "right", "B / A": "right", "90 % interval": "right",
+    "certain": "left",
+}  # fmt: skip
+CAUSE = {"cause": "left", "change": "right", "of A": "right", "": "tree"}
+PARTS = {
+    "part": "tree", "A": "right", "B": "right", "change": "right", "of A": "right",
+    "mostly": "left",
+}  # fmt: skip
+
+
+def changes(changed: Changed) -> list[str]:
+    """What was asked otherwise, a line each.
+
+    >>> changes({"device": ("h100", "h200"), "parallel.tp": (None, 2)})
+    ['device: h100 → h200', 'parallel.tp: not given → 2']
+    """
+    return [f"{name}: {_said(a)} → {_said(b)}" for name, (a, b) in changed.items()]
+
+
+def _said(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def headline(found: Difference) -> str:
+    """The whole difference in one line."""
+    if not found.change:
+        return f"{found.of}: no difference, {duration(found.a * PICO)} in both"
+    more = "longer" if found.change > 0 else "shorter"
+    ratio = f" ({rounded(found.b / found.a)} x)" if found.a else ""
+    return (
+        f"{found.of}: {duration(abs(found.change) * PICO)} {more}, {duration(found.a * PICO)} → "
+        f"{duration(found.b * PICO)}{ratio}"
+    )
+
+
+def metric_rows(found: Difference) -> list[list[str]]:
+    """A line a metric."""
+    rows = []
+    for name, each in found.metrics.items():
+        a, b = (Shown(name, {"estimate": v, "p05": v, "p95": v}) for v in (each.a, each.b))
+        interval = ""
+        if each.p05 is not None and each.p95 is not None:
+            interval = f"{rounded(each.p05)} – {rounded(each.p95)}"
+        certain = {None: "", True: "yes", False: "no"}[each.is_certain]
+        rows.append([a.label, a.value, b.value, f"{rounded(each.ratio)} x", interval, certain])
+    return rows
+
+
+def cause_rows(found: Difference) -> list[list[str]]:
+    """A line a cause with its step in the waterfall from A to B; small ones are one line."""
+    ranked = list(found.causes().items())
+    moved = sum(abs(value) for _, value in ranked)
+    large = [(name, value) for name, value in ranked if abs(value) >= WORTH_A_LINE * moved / 2]
+    rest = sum(value for _, value in ranked[len(large) :])
+    named = [(CAUSES.get(name, name), value) for name, value in large]
+    if abs(rest) >= NOTHING * moved:
+        named.append(("the rest", rest))
+    bars = waterfall([value for _, value in named])
+    return [
+        [name, signed(value), _of(value, found.a), bar]
+        for (name, value), bar in zip(named, bars, strict=True)
+    ]
+
+
+def part_rows(found: Difference) -> list[list[str]]:
+    """A line a part, the largest change first; small changes are one line."""
+    ranked = sorted(found.parts, key=lambda part: (-abs(part.change), part.path))
+    moved = sum(abs(part.change) for part in ranked)
+    large = [part for part in ranked if moved and abs(part.change) >= WORTH_A_LINE * moved]
+    large = large[:MOST_LINES]
+    rest = ranked[len(large) :]
+    rows = [_part_row(part, found.a) for part in large]
+    if rest:
+        a, b = sum(part.a for part in rest), sum(part.b for part in rest)
+        few = f"{len(rest)} parts that change less" if large else f"{len(rest)} parts"
+        rows.append(
+            [few, duration(a * PICO), duration(b * PICO), signed(b - a), _of(b - a, found.a), ""]
+        )
+    return rows
+
+
+def _part_row(part: PartDifference, whole: int) -> list[str]:
+    cause = max(part.causes, key=lambda name: (abs(part.causes[name]), name), default="")
+    return [
+        short_path(part.path), duration(part.a * PICO), duration(part.b * PICO),
+        signed(part.change), _of(part.change, whole), SHORT_CAUSES.get(cause, cause),
+    ]  # fmt: skip
+
+
+def short_path(path: Sequence[str]) -> str:
+    """Names from the root to a part; outer ones give way where there is no room.
+
+    >>> short_path(("decode", "layer", "qkv"))
+    'decode / layer / qkv'
+    >>> short_path(("forward_and_backward", "layer_backward", "qkv_grad_weight"))
+    '… / layer_backward / qkv_grad_weight'
+    """
+    whole = " / ".join(path)
+    kept = list(path)
+    while len(whole) > PATH and len(kept) > 1:
+        kept.pop(0)
+        whole = " / ".join(("…", *kept))
+    return whole
+
+
+def remarks(found: Difference) -> list[str]:
+    """What to know of the difference."""
+    said = [
+        f"metrics only in {side}: {', '.join(names)}"
+        for side, names in (("A", found.only_a), ("B", found.only_b))
+        if names
+    ]
+    shared = [each.shared for each in found.metrics.values() if each.shared is not None]
+    if any(each.is_certain is not None for each in found.metrics.values()):
+        said.append("certain = the 90 % interval of the ratio leaves out 1 x")
+    if shared and found.change:
+        said.append(
+            f"errors that both answers share cancel in the ratios: {percent(max(shared))} of their "
+            "variance at most"
+        )
+    if not found.detailed and found.change:
+        said.append('causes are told apart in answers with why = "full" alone')
+    return said
+
+
+def signed(picoseconds: int) -> str:
+    """A change with its sign.
+
+    >>> signed(-1_500_000_000), signed(0)
+    ('-1.50 ms', '0 s')
+    """
+    sign = "+" if picoseconds > 0 else "-" if picoseconds < 0 else ""
+    return f"{sign}{duration(abs(picoseconds) * PICO)}"
+
+
+def _of(change: int, whole: int) -> str:
+    if not whole:
+        return ""
+    return f"{'+' if change > 0 else '-' if change < 0 else ''}{percent(abs(change) / whole)}"
+
+
+def waterfall(steps: Sequence[int]) -> list[str]:
+    """Each step as a bar that begins where the one before it ended.
+
+    >>> waterfall([2, 2, -1])
+    ['████████████', '            ████████████', '                  ██████']
+    """
+    reached, low, high = 0, 0, 0
+    for step in steps:
+        reached += step
+        low, high = min(low, reached), max(high, reached)
+    width = max(high - low, 1)
+    bars, reached = [], 0
+    for step in steps:
+        start, end = sorted((reached, reached + step))
+        first = round((start - low) / width * BAR)
+        last = round((end - low) / width * BAR)
+        bars.append(" " * min(first, BAR - 1) + "█" * max(last - first, 1))
+        reached += step
+    return bars
+
+
+def _table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    kept, cells = _without_empty(columns, rows)
+    return listing(kept, cells)
+
+
+def _markdown(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
+    kept, cells = _without_empty(columns, rows)
+    marks = ["---:" if justify == "right" else "---" for justify in kept.values()]
+    lines = [list(kept), marks, *cells]
+    return "\n".join(f"| {' | '.join(_cells(line))} |" for line in lines)
+
+
+def _cells(line: Sequence[str]) -> Iterator[str]:
+    for cell in line:
+        text = cell.replace("|", "\\|")
+        yield text.replace(" ", "\N{NO-BREAK SPACE}") if "█" in text else text
+
+
+def _without_empty(
+    columns: Mapping[str, str], rows: Sequence[Sequence[str]]
+) -> tuple[dict[str, str], list[list[str]]]:
+    """Columns that say something, and the first one."""
+    kept = [place for place in range(len(columns)) if not place or any(row[place] for row in rows)]
+    names = list(columns)
+    return {names[p]: columns[names[p]] for p in kept}, [[row[p] for p in kept] for row in rows]

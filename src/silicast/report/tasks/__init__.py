@@ -1,0 +1,1 @@
+"""Answers of each task on one screen."""

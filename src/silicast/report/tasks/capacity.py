@@ -1,0 +1,133 @@
+"""Answers of the task ``capacity``: what is carried, and what it is like there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from silicast.report.drawing.numbers import rounded
+from silicast.report.drawing.tables import listing
+from silicast.report.tasks.serving import serving_parts
+
+REASONS = {
+    "kv_cache": "the KV cache holds no more",
+    "sequences": "the engine runs no more at once",
+    "saturation": "steps of the largest batch answer no more",
+    "search": "no more devices were tried",
+}
+
+MEASURED = (" requests/s", " an hour")
+"""Units of what is not counted."""
+
+
+def capacity_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
+    """What is carried, candidates, and the statistics of that point."""
+    parts: list[RenderableType] = [Text(line) for line in capacity_lines(answer)]
+    if candidates := answer["why"].get("candidates"):
+        parts += [Text(""), candidates_table(candidates)]
+    at = "at that load" if answer["why"]["capacity"]["reached"] else "of the nearest"
+    return [*parts, Text(""), Text(f"{at}:", "dim"), *serving_parts(answer)]
+
+
+def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The load that is carried, and what fits the KV cache.
+
+    >>> def exactly(value):
+    ...     return {"estimate": value, "p05": value, "p95": value}
+    >>> found = {"objective": "max_rate", "limited_by": "objective", "reached": True,
+    ...          "not_carried": 17.0}
+    >>> metrics = {"max_rate_per_s": {"estimate": 16.7, "p05": 15.0, "p95": 18.5},
+    ...            "gpus": exactly(2.0), "users_that_fit": exactly(400.0),
+    ...            "longest_context_tokens": exactly(131072.0)}
+    >>> for line in capacity_lines({"why": {"capacity": found}, "metrics": metrics}):
+    ...     print(line)
+    carries 16.7 requests/s (90 %: 15.0 to 18.5) on 2 devices; 17.0 are too many
+    400 users fit the KV cache at once, each with the longest request; alone one has 131,072 tokens
+    >>> why = {"capacity": found, "engine_limits": {"sequences": 400}}
+    >>> [_, line] = capacity_lines({"why": why, "metrics": metrics})
+    >>> line
+    '400 users run at once, as many as engines let (max_num_seqs); alone one has 131,072 tokens'
+    """
+    metrics, found = answer["metrics"], answer["why"]["capacity"]
+    devices = _count(metrics["gpus"]["estimate"], "device")
+    if not found["reached"]:
+        yield "nothing is carried: the objective is out of reach"
+    elif "max_rate_per_s" in metrics:
+        load = _belief(metrics["max_rate_per_s"], " requests/s")
+        yield f"carries {load} on {devices}{_end(found)}"
+    elif "max_concurrency" in metrics:
+        load = _belief(metrics["max_concurrency"], " client")
+        yield f"carries {load} on {devices}{_end(found)}"
+    else:
+        yield f"needs {_belief(metrics['gpus'], ' device')}"
+        if "cost_per_hour" in metrics:
+            yield f"cost: {_belief(metrics['cost_per_hour'], ' an hour')}"
+    for name, pool in found.get("pools", {}).items():
+        yield _pool_line(name, pool)
+    users, tokens = (metrics[n]["estimate"] for n in ("users_that_fit", "longest_context_tokens"))
+    limits = answer["why"].get("engine_limits", {})
+    many = f"{_count(users, 'user')} fit the KV cache at once, each with the longest request"
+    if users in _most_sequences(limits):
+        many = f"{_count(users, 'user')} run at once, as many as engines let (max_num_seqs)"
+    yield f"{many}; alone one has {tokens:,.0f} tokens"
+
+
+def _most_sequences(limits: Mapping[str, Any]) -> set[float]:
+    """What the engines let run at once: of the only pool, or of each and of all together."""
+    pools = [limits] if "sequences" in limits else list(limits.values())
+    each = [float(pool["sequences"]) for pool in pools]
+    return {*each, sum(each)} if each else set()
+
+
+def _pool_line(name: str, pool: Mapping[str, Any]) -> str:
+    """What a pool has, and what limits it.
+
+    >>> _pool_line("decode", {"replicas": 2, "gpus": 8, "busy": 0.9,
+    ...                       "fewer": {"replicas": 1, "breaks": ["queue"]}})
+    'decode: 2 replicas on 8 devices, busy 90 % of the time; with 1: queue is broken'
+    """
+    count, gpus = _count(pool["replicas"], "replica"), _count(pool["gpus"], "device")
+    said = f"{name}: {count} on {gpus}, busy {pool['busy'] * 100:.0f} % of the time"
+    fewer = pool.get("fewer", {"breaks": ()})
+    if not fewer["breaks"]:
+        return said
+    return f"{said}; with {fewer['replicas']}: {', '.join(fewer['breaks'])} is broken"
+
+
+def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """One line a candidate, the best first; those that cannot run with the reason."""
+    columns = {"": "left", "carries": "right", "devices": "right"}
+    rows = []
+    for each in candidates:
+        name = ", ".join(f"{key} {value}" for key, value in each["fields"].items())
+        load = each.get("max_rate_per_s", each.get("max_concurrency"))
+        if "refused" in each:
+            rows.append([name, each["refused"], ""])
+        else:
+            rows.append([name, "yes" if load is None else rounded(load), f"{each['gpus']:,}"])
+    return listing(columns, rows)
+
+
+def _belief(quantity: Mapping[str, float], unit: str) -> str:
+    """A number with its interval; what is counted has a plural."""
+    measured = unit in MEASURED
+    said, low, high = (
+        rounded(quantity[name]) if measured else f"{quantity[name]:,.0f}"
+        for name in ("estimate", "p05", "p95")
+    )
+    said += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
+    return said if low == high else f"{said} (90 %: {low} to {high})"
+
+
+def _end(found: Mapping[str, Any]) -> str:
+    if found["not_carried"] is not None:
+        broken, rate = found["not_carried"], found["objective"] == "max_rate"
+        return f"; {rounded(broken) if rate else f'{broken:,.0f}'} are too many"
+    return f": {REASONS.get(found['limited_by'], 'no more was tried')}"
+
+
+def _count(number: float, word: str) -> str:
+    return f"{number:,.0f} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,312 @@
+"""Candidates side by side: what fits first, what does not after it with the reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.files import write_atomically
+from silicast.report.drawing.numbers import Shown, duration, rounded
+from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot
+from silicast.report.drawing.tables import listing
+from silicast.scenario.answer import Answer, Belief
+
+if TYPE_CHECKING:
+    from silicast.scenario.answers.inference.comparison import Candidate
+
+PER_GPU: Final = "output_tokens_per_s_per_gpu"
+
+
+class Column(NamedTuple):
+    """One metric of the table.
+
+    Attributes:
+        metrics: the first of them that a candidate has.
+        word: by which ``--sort`` calls it; most: whether more is better.
+    """
+
+    heading: str
+    metrics: tuple[str, ...]
+    word: str
+    most: bool = False
+
+
+COLUMNS: Final = (
+    Column("GPUs", ("gpus",), "gpus"),
+    Column("TTFT", ("prefill_ms", "ttft_mean_ms"), "ttft"),
+    Column("TPOT", ("decode_step_ms", "tpot_mean_ms"), "tpot"),
+    Column("batch", ("total_ms",), "time"),
+    Column("tok/s", ("output_tokens_per_s",), "throughput", most=True),
+    Column("seq/s", ("sequences_per_s",), "throughput", most=True),
+    Column("a GPU", (PER_GPU,), "throughput-per-gpu", most=True),
+    Column("a GPU", ("sequences_per_s_per_gpu",), "throughput-per-gpu", most=True),
+    Column("GB", ("memory_gb",), "memory"),
+    Column("W", ("power_w",), "power"),
+    Column("J/tok", ("energy_per_output_token_j",), "energy"),
+    Column("J/seq", ("energy_per_sequence_j",), "energy"),
+    Column("{}/h", ("cost_per_hour",), "cost-per-hour"),
+    Column("{}/M", ("cost_per_million_output_tokens",), "cost"),
+    Column("{}/M", ("cost_per_million_sequences",), "cost"),
+)
+"""Devices, the power and memory of one, all else of all; {} is the currency of prices."""
+ON_REQUEST: Final = ("time",)
+"""Of a batch: shown where candidates are sorted by it."""
+_MARKS: Final = "os^Dv"
+"""Of ten candidates each, whose colours are those of the ten before."""
+BY_DEFAULT: Final = ("cost", "gpus", "time")
+"""What candidates are sorted by where nobody says: the first that one of them has."""
+
+
+def sort_word(word: str | None, candidates: Sequence[Candidate]) -> str:
+    """What candidates are sorted by.
+
+    Raises:
+        SilicastError: a word that names nothing, or nothing that was predicted.
+    """
+    known = list(dict.fromkeys(column.word for column in COLUMNS))
+    has = [each for each in known if any(_belief(one, each) for one in candidates)]
+    if word is None:
+        return next((each for each in BY_DEFAULT if each in has), "time")
+    if word not in known:
+        raise unknown_name(f"unknown: {word!r:.40}", "--sort", f"one of {', '.join(known)}")
+    if word not in has and any(isinstance(one.reply, Answer) for one in candidates):
+        hint = (
+            "state prices with --price" if word.startswith("cost") else f"one of {', '.join(has)}"
+        )
+        raise SilicastError(f"no candidate has {word}", field="--sort", hint=hint)
+    return word
+
+
+def in_order(candidates: Sequence[Candidate], word: str) -> list[Candidate]:
+    """Those that fit from the best on, then those that do not, then those without an answer."""
+    most = next(column.most for column in COLUMNS if column.word == word)
+
+    def place(one: Candidate) -> tuple[int, bool, float]:
+        belief = _belief(one, word)
+        kind = 0 if one.fits else 1 if isinstance(one.reply, Answer) else 2
+        value = 0.0 if belief is None else belief.estimate
+        return kind, belief is None, -value if most else value
+
+    return sorted(candidates, key=place)
+
+
+def comparison_report(
+    head: str, candidates: Sequence[Candidate], word: str, today: date, after: Sequence[str] = ()
+) -> RenderableType:
+    """The table, what does not fit, and what to know.
+
+    Args:
+        candidates: in order.
+        after: further lines.
+    """
+    fitting = [one for one in candidates if one.fits]
+    parts: list[RenderableType] = [Text(head, "bold"), Text("")]
+    if fitting:
+        parts += [_table(fitting, word), Text("")]
+    for one in candidates:
+        if not one.fits:
+            parts.append(Text(f"{one.label}: {one.reason}", "red" if not fitting else "yellow"))
+    parts += [Text(line) for line in (*price_lines(fitting), *after)]
+    parts += [Text(f"warning: {line}", "yellow") for line in warnings_of(fitting, today)]
+    return Group(*parts)
+
+
+def _table(candidates: Sequence[Candidate], word: str) -> RenderableType:
+    headings, rows = table_rows(candidates, word)
+    first, *others = headings
+    return listing({first: "tree", **dict.fromkeys(others, "right")}, rows)
+
+
+def table_rows(candidates: Sequence[Candidate], word: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: names, metrics, and the interval of what they are sorted by."""
+    currency = next((one.price.currency for one in candidates if one.price), "")
+    had = [c for c in COLUMNS if any(_found(one, c) for one in candidates)]
+    shown = [c for c in had if c.word not in ON_REQUEST or c.word == word]
+    chosen = next(column for column in shown if column.word == word)
+    headings = [column.heading.format(currency) for column in shown]
+    if not any(column.metrics == (PER_GPU,) for column in had):  # no token, none that is the first
+        headings = ["prefill" if each == "TTFT" else each for each in headings]
+    interval = "90 %"
+    headings[shown.index(chosen)] += " *"
+    rows = []
+    for one in candidates:
+        cells = [_cell(one, column) for column in shown]
+        rows.append([one.label, *cells, _interval(one, chosen) or _other_interval(one)])
+    return ["", *headings, interval], rows
+
+
+def _found(one: Candidate, column: Column) -> tuple[str, Belief] | None:
+    metrics = one.reply.metrics if isinstance(one.reply, Answer) else {}
+    return next(((name, metrics[name]) for name in column.metrics if name in metrics), None)
+
+
+def _belief(one: Candidate, word: str) -> Belief | None:
+    found = (_found(one, column) for column in COLUMNS if column.word == word)
+    return next((each[1] for each in found if each), None)
+
+
+def _cell(one: Candidate, column: Column) -> str:
+    found = _found(one, column)
+    if found is None:
+        return ""
+    name, belief = found
+    return (
+        duration(belief.estimate * 1e-3) if name.endswith("_ms") else _number(name, belief.estimate)
+    )
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:,.0f}" if name == "gpus" else rounded(value)
+
+
+def _interval(one: Candidate, column: Column) -> str:
+    found = _found(one, column)
+    if found is None:
+        return ""
+    name, belief = found
+    if name == "gpus":
+        return f"{belief.p05:,.0f} – {belief.p95:,.0f}"
+    shown = Shown(name, {n: getattr(belief, n) for n in ("estimate", "p05", "p95")})
+    unit = f" {shown.unit}" if name.endswith("_ms") else ""
+    return f"{shown.interval}{unit}"
+
+
+def _other_interval(one: Candidate) -> str:
+    """Where it has not what candidates are sorted by: of the first it has of what they could be,
+    named.
+    """
+    could = (column for word in BY_DEFAULT for column in COLUMNS if column.word == word)
+    found = ((column.heading, _interval(one, column)) for column in could)
+    return next((f"{heading} {interval}" for heading, interval in found if interval), "")
+
+
+def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Whose prices were taken, and of which devices none is known."""
+    priced = {one.scenario["device"]: one.price for one in candidates if one.price is not None}
+    if not priced:
+        return
+    yield "prices: " + "; ".join(f"{name} {price.said()}" for name, price in priced.items())
+    without = [one.scenario["device"] for one in candidates if one.price is None]
+    if without:
+        yield f"no price, no cost: {', '.join(dict.fromkeys(map(str, without)))}"
+
+
+def warnings_of(candidates: Sequence[Candidate], today: date) -> list[str]:
+    """What to know of those that fit; what is true of all of them once."""
+    said: dict[str, list[str]] = {}
+    for one in candidates:
+        assert isinstance(one.reply, Answer)
+        doubt = one.price.doubt(today) if one.price else ""
+        own = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
+        for line in (*one.reply.warnings, *own):
+            said.setdefault(line, []).append(one.label)
+    return [
+        line
+        if len(candidates) > 1 and len(labels) == len(candidates)
+        else f"{', '.join(labels)}: {line}"
+        for line, labels in said.items()
+    ]
+
+
+def plain(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """The candidates for programs."""
+    import msgspec
+
+    found = []
+    for one in candidates:
+        price = None
+        if one.price is not None:
+            price = {n: getattr(one.price, n) for n in one.price.__dataclass_fields__}
+        devices = None
+        if isinstance(one.reply, Answer):
+            devices = one.reply.why["deployment"]["devices"]
+        found.append(
+            {"case": one.label, **msgspec.to_builtins(one.reply), "device": one.scenario["device"],
+             "plan": one.plan, "devices": devices, "fits": one.fits, "reason": one.reason,
+             "price": price}
+        )  # fmt: skip
+    return found
+
+
+def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
+    """A line a candidate: every metric with its interval.
+
+    Raises:
+        SilicastError: it cannot be written.
+    """
+    metrics = list(
+        dict.fromkeys(
+            name
+            for one in candidates
+            if isinstance(one.reply, Answer)
+            for name in one.reply.metrics
+        )
+    )
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    ends = ("", "_p05", "_p95")
+    named = [f"{name}{end}" for name in metrics for end in ends]
+    table.writerow(["case", "device", "plan", "devices", "fits", *named, "currency", "reason"])
+    for one, tree in zip(candidates, plain(candidates), strict=True):
+        own: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
+        values = [
+            getattr(own[name], part) if name in own else ""
+            for name in metrics
+            for part in ("estimate", "p05", "p95")
+        ]
+        plan = " ".join(f"{name}={degree}" for name, degree in one.plan.items())
+        currency = one.price.currency if one.price else ""
+        table.writerow(
+            [one.label, one.scenario["device"], plan, tree["devices"] or "",
+             "yes" if one.fits else "no", *values, currency, one.reason]
+        )  # fmt: skip
+    write_atomically(path, text.getvalue().encode())
+
+
+def points_of(candidates: Sequence[Candidate]) -> list[tuple[str, Belief, Belief]]:
+    """Name, throughput of a device and milliseconds a token of what fits and decodes."""
+    latency = next(column for column in COLUMNS if column.word == "tpot")
+    found = []
+    for one in candidates:
+        time = _found(one, latency)
+        if one.fits and time is not None and isinstance(one.reply, Answer):
+            found.append((one.label, one.reply.metrics[PER_GPU], time[1]))
+    return found
+
+
+def write_plot(path: Path, candidates: Sequence[Candidate], head: str) -> None:
+    """Time per token over throughput of a device, with 90 % intervals, of what fits.
+
+    Raises:
+        SilicastError: nothing decodes, matplotlib is not there, or it cannot be written.
+    """
+    check_plot(path)
+    drawn = points_of(candidates)
+    if not drawn:
+        raise SilicastError("nothing that fits decodes: there is nothing to draw", field="--plot")
+    figure = figure_class()(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, rate, time) in enumerate(drawn):
+        axes.errorbar(
+            [rate.estimate], [time.estimate], fmt=_MARKS[number // 10 % len(_MARKS)], label=name,
+            color=f"C{number % 10}", capsize=2.5,
+            xerr=[[rate.estimate - rate.p05], [rate.p95 - rate.estimate]],
+            yerr=[[time.estimate - time.p05], [time.p95 - time.estimate]],
+            markersize=4.5, elinewidth=1.0,
+        )  # fmt: skip
+    axes.set_xlim(left=0.0)
+    axes.set_ylim(bottom=0.0)
+    axes.legend(fontsize=8, loc="best")
+    axes.set_xlabel("output tokens/s of a device")
+    axes.set_ylabel("ms a token")
+    axes.grid(visible=True, linewidth=0.4, alpha=0.5)
+    axes.set_title(head, fontsize=9)
+    save_plot(figure, path)

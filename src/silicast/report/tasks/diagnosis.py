@@ -1,0 +1,105 @@
+"""A diagnosed kernel for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.learning.kernel_causes import CAUSES
+from silicast.measurement.trials.diagnosed import DiagnosedRow
+from silicast.report.drawing.tables import Facts, figure, listing
+from silicast.scenario.answers.diagnose.diagnosis import Diagnosis, diagnosis_data
+
+SMALLEST_SHARE = 0.0005
+"""Causes of less are not shown."""
+
+
+def diagnosis_report(title: str, found: Diagnosis) -> RenderableType:
+    """Achieved, ceiling and bound; causes; the faster configuration."""
+    facts = Facts(title)
+    facts.add("measured", f"{figure(found.measured_us)} us")
+    facts.add(
+        "bound", f"{figure(found.bound_us)} us ({found.bound_by}, {found.bound_state}): "
+        f"{100.0 * found.achieved:.0f} % of its speed achieved",
+    )  # fmt: skip
+    if found.ceiling_us is not None:
+        facts.add("ceiling", f"{figure(found.ceiling_us)} us: quick kernels of such sizes")
+    facts.add("usual", f"{figure(found.predicted_us)} us: what the library's choice usually takes")
+    ran = "likeliest" if found.assumed else "stated"
+    facts.add("ran", f"{found.configuration.label} ({ran})")
+    rows = [
+        [CAUSES[name], figure(value), f"{100.0 * value / found.measured_us:.1f}"]
+        for name, value in found.causes_us.items()
+        if abs(value) > SMALLEST_SHARE * found.measured_us
+    ]
+    table = listing({"where the time goes": "left", "us": "right", "%": "right"}, rows)
+    return Group(facts.rendered(), Text(), table, Text(), *_advice(found))
+
+
+def _advice(found: Diagnosis) -> Iterator[Text]:
+    best = found.faster
+    if best is None:
+        yield Text("no configuration is expected to be faster")
+    else:
+        yield Text(f"faster: {best.configuration.label}", "bold")
+        yield Text(
+            f"{figure(best.estimate_us)} us ({figure(best.p05_us)}-{figure(best.p95_us)}), saves "
+            f"{best.gain_pct:.1f} % ({best.gain_p05_pct:.1f}-{best.gain_p95_pct:.1f}); more than "
+            f"5 % with a chance of {100.0 * best.chance:.0f} %"
+        )
+    for text in found.warnings:
+        yield Text(f"! {text}", "yellow")
+
+
+def model_line(gain: dict[str, float]) -> Text:
+    """What a model gains by it."""
+    return Text(
+        f"in the model: {figure(gain['saved_us'])} us a step saved of {figure(gain['step_us'])} "
+        f"({gain['saved_pct']:.1f} %), TPOT {gain['tpot_ms']:.3f} -> {gain['tpot_then_ms']:.3f} ms"
+    )
+
+
+def rows_report(rows: Sequence[DiagnosedRow], said: Sequence[str]) -> RenderableType:
+    """Kernels of files, those that can gain most first."""
+    columns = {
+        "kernel": "left", "us": "right", "of bound %": "right", "faster": "tree",
+        "saves %": "right", "90 %": "tree", "over 5 %": "right",
+    }  # fmt: skip
+    shown = [_line(row, row.found) for row in rows if row.found is not None]
+    notes = [Text(f"! {_name(row)}: {row.refused}", "yellow") for row in rows if row.refused]
+    notes += [Text(f"! {_name(row)}: {row.contradicts}", "yellow") for row in rows
+              if row.contradicts]  # fmt: skip
+    every = dict.fromkeys(text for row in rows if row.found for text in row.found.warnings)
+    notes += [Text(f"! {text}", "yellow") for text in every]
+    return Group(listing(columns, shown), *notes, *(Text(f"! {text}", "yellow") for text in said))
+
+
+def _line(row: DiagnosedRow, found: Diagnosis) -> list[str]:
+    best = found.faster
+    start = [_name(row), figure(found.measured_us), f"{100.0 * found.achieved:.0f}"]
+    if best is None:
+        return [*start, "none", "", "", ""]
+    return [
+        *start, best.configuration.label.partition(" split")[0], f"{best.gain_pct:.1f}",
+        f"{best.gain_p05_pct:.0f}-{best.gain_p95_pct:.0f}", f"{100.0 * best.chance:.0f} %",
+    ]  # fmt: skip
+
+
+def _name(row: DiagnosedRow) -> str:
+    return " ".join(f"{name}={value}" if name != "op" else str(value)
+                    for name, value in row.kernel.items())  # fmt: skip
+
+
+def rows_data(rows: Sequence[DiagnosedRow]) -> list[dict[str, Any]]:
+    """The same as plain tables, for JSON."""
+    return [
+        {
+            "kernel": row.kernel, "places": list(row.places), "refused": row.refused,
+            "contradicts": row.contradicts,
+            "diagnosis": None if row.found is None else diagnosis_data(row.found),
+        }
+        for row in rows
+    ]  # fmt: skip

@@ -1,0 +1,223 @@
+"""The curve of a sweep: a table, a drawing in text, and one in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from silicast.core.errors import SilicastError
+from silicast.report.drawing.numbers import Shown, duration, percent, rounded
+from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot, time_tick
+from silicast.report.drawing.tables import listing
+from silicast.report.tasks.sequences import counts_sequences
+
+if TYPE_CHECKING:
+    from silicast.scenario.answers.serving.load_sweep import Curve
+
+LOADS: Final = {"rate": "requests/s come", "concurrency": "clients"}
+SHORT: Final = {"rate": "come", "concurrency": "clients"}
+COLUMNS: Final = {
+    "TTFT": "ttft_mean_ms", "p99": "ttft_p99_ms", "TPOT": "tpot_mean_ms", "E2E": "e2e_mean_ms",
+    " p99": "e2e_p99_ms", "req/s": "requests_per_s", "tok/s/GPU": "output_tokens_per_s_per_gpu",
+    "seq/s/GPU": "sequences_per_s_per_gpu", "goodput": "goodput_per_s",
+}  # fmt: skip
+"""Heading -> metric; means, but for the p99 of the latency before it."""
+NARROW: Final = 96
+"""Columns of a terminal below which two of the table are left out."""
+HEIGHT: Final = 12
+
+
+def curve_report(head: str, curve: Curve) -> RenderableType:
+    """Table, drawing and what they tell."""
+    parts: list[RenderableType] = [Text(head, "bold"), Text(""), CurveTable(curve), Text("")]
+    if len(curve.answered) > 1:
+        parts += [Drawing(curve), Text("")]
+    parts += [Text(line) for line in curve_lines(curve)]
+    said = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
+    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in said))
+
+
+@final
+class CurveTable:
+    """A line for each load; a narrow terminal shows fewer columns."""
+
+    def __init__(self, curve: Curve) -> None:
+        self._curve = curve
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draws it at the width that there is."""
+        curve, answered = self._curve, self._curve.answered
+        left_out = {" p99", "tok/s/GPU"} if options.max_width < NARROW else set()
+        if counted := _counts_sequences(curve):
+            left_out = {"TTFT", "p99", "tok/s/GPU"}
+        shown = {
+            heading: name
+            for heading, name in COLUMNS.items()
+            if heading not in left_out and any(name in a.metrics for _, a in answered)
+        }
+        headings = ["latency" if counted and each == "E2E" else each for each in shown]
+        headings += [] if counted else ["KV"]
+        columns = dict.fromkeys([SHORT[curve.what], *headings], "right")
+        rows = []
+        for place, (load, answer) in enumerate(answered):
+            cells = [_metric(answer.metrics, name) for name in shown.values()]
+            if not counted:
+                cells.append(percent(answer.metrics["kv_utilisation_max"].estimate))
+            rows.append([f"{load:g}", *cells, self._mark(place)])
+        yield listing(columns | {"": "left"}, rows)
+
+    def _mark(self, place: int) -> str:
+        curve = self._curve
+        if curve.saturated is not None and place >= curve.saturated:
+            return "full"
+        return "knee" if place == curve.knee else ""
+
+
+def _counts_sequences(curve: Curve) -> bool:
+    """Whether the model generates no tokens."""
+    return any(counts_sequences(answer.metrics) for _, answer in curve.answered)
+
+
+def _metric(metrics: Mapping[str, Any], name: str) -> str:
+    if name not in metrics:
+        return ""
+    belief = metrics[name]
+    shown = Shown(name, {"estimate": belief.estimate, "p05": belief.p05, "p95": belief.p95})
+    return shown.value if shown.unit in {"s", "ms", "µs"} else shown.estimate
+
+
+def curve_lines(curve: Curve) -> Iterator[str]:
+    """Where it bends, where it ends, and what could not be answered."""
+    answered, unit = curve.answered, LOADS[curve.what]
+    if curve.knee is not None:
+        load, answer = answered[curve.knee]
+        wait = duration(answer.metrics["e2e_mean_ms"].estimate * 1e-3)
+        rate = rounded(answer.metrics["requests_per_s"].estimate)
+        yield (
+            f"knee: {load:g} {unit}, {rate} requests/s answered in {wait} on average; beyond it "
+            "latency grows faster than throughput"
+        )
+    elif len(answered) > 2:
+        knee = answered[-1][1].why["knee"]
+        yield (
+            f"no knee among these loads: it is near {rounded(knee['rate_per_s'])} requests/s, "
+            f"{knee['concurrency']:,.0f} in flight"
+        )
+    if curve.saturated is not None:
+        first = answered[curve.saturated][0]
+        yield f"full: from {first:g} {unit} on the queue keeps growing"
+    for load, found in curve.points:
+        if isinstance(found, SilicastError):
+            yield f"{load:g} {unit}: {found}"
+
+
+@final
+class Drawing:
+    """Mean and p99 latency over throughput, in characters as wide as the terminal."""
+
+    def __init__(self, curve: Curve) -> None:
+        self._curve = curve
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draws it."""
+        yield Text("\n".join(drawing(self._curve, min(options.max_width, 100))))
+
+
+def drawing(curve: Curve, width: int) -> list[str]:
+    """Lines of a drawing: end-to-end latency on a logarithmic axis over answered requests/s."""
+    answered = curve.answered
+    rates = [answer.metrics["requests_per_s"].estimate for _, answer in answered]
+    series = {
+        "o": [answer.metrics["e2e_mean_ms"].estimate for _, answer in answered],
+        "+": [answer.metrics["e2e_p99_ms"].estimate for _, answer in answered],
+    }
+    every = [value for values in series.values() for value in values]
+    low, high = math.log(min(every)), math.log(max(every))
+    high = max(high, low + math.log(2.0))
+    margin = 9
+    across = max(width - margin - 2, 20)
+    most = max(rates)
+    grid = [[" "] * across for _ in range(HEIGHT)]
+    for mark in ("+", "o"):
+        for place, (rate, value) in enumerate(zip(rates, series[mark], strict=True)):
+            x = min(round(rate / most * (across - 1)), across - 1)
+            y = HEIGHT - 1 - round((math.log(value) - low) / (high - low) * (HEIGHT - 1))
+            if mark == "o" and place == curve.knee:
+                for above in range(y + 1, HEIGHT):
+                    grid[above][x] = "┊"
+            grid[y][x] = "◆" if mark == "o" and place == curve.knee else mark
+    knee = ", ◆ knee" if curve.knee is not None else ""
+    lines = [f"end to end over requests/s answered: o mean, + p99{knee}"]
+    for number, row in enumerate(grid):
+        value = math.exp(high - (high - low) * number / (HEIGHT - 1))
+        label = duration(value * 1e-3) if number % 3 == 0 or number == HEIGHT - 1 else ""
+        lines.append(f"{label:>{margin}} ┤{''.join(row)}".rstrip())
+    lines.append(" " * margin + " └" + "─" * across)
+    lines.append(_axis(most, across, margin + 2))
+    return lines
+
+
+def _axis(most: float, across: int, margin: int) -> str:
+    """Numbers under the horizontal axis."""
+    row = [" "] * (margin + across)
+    for part in range(5):
+        text = rounded(most * part / 4.0)
+        at = margin + round(part / 4.0 * (across - 1)) - len(text) // 2
+        at = max(min(at, margin + across - len(text)), 0)
+        row[at : at + len(text)] = text
+    return "".join(row).rstrip()
+
+
+def write_plot(path: Path, curve: Curve, head: str) -> None:
+    """Draws the curve to a file: latencies with their 90 % interval over throughput.
+
+    Raises:
+        SilicastError: as :func:`~silicast.report.drawing.plot_file.check_plot`, or it cannot be
+        written.
+    """
+    check_plot(path)
+    figure = figure_class()(figsize=(7.0, 4.2), layout="constrained")
+    answers = [answer for _, answer in curve.answered]
+    rates = [answer.metrics["requests_per_s"].estimate for answer in answers]
+    whole = "latency" if _counts_sequences(curve) else "E2E"
+    panels = [{"e2e_mean_ms": f"{whole} mean", "e2e_p99_ms": f"{whole} p99"}]
+    if not _counts_sequences(curve):
+        panels.append({"ttft_p99_ms": "TTFT p99", "tpot_mean_ms": "TPOT mean"})
+    for axes, names in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, rates, answers, names)
+        if curve.knee is not None:
+            axes.axvline(rates[curve.knee], color="0.5", linestyle=":", linewidth=1.0)
+            axes.annotate(
+                "knee", (rates[curve.knee], 1.0), xycoords=("data", "axes fraction"),
+                xytext=(3, -10), textcoords="offset points", color="0.35", fontsize=8,
+            )  # fmt: skip
+        axes.set_yscale("log")
+        for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            ticks(time_tick)
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel("requests/s answered")
+        axes.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+    figure.suptitle(head, fontsize=9)
+    save_plot(figure, path)
+
+
+def _draw(
+    axes: Any, rates: Sequence[float], answers: Sequence[Any], names: Mapping[str, str]
+) -> None:
+    for number, (name, label) in enumerate(names.items()):
+        if any(name not in answer.metrics for answer in answers):
+            continue  # of single tokens there is no time between two
+        beliefs = [answer.metrics[name] for answer in answers]
+        color = ("C0", "C1")[number]
+        axes.plot(
+            rates, [b.estimate * 1e-3 for b in beliefs], marker="o", markersize=3.5, color=color,
+            label=label,
+        )  # fmt: skip
+        low, high = ([getattr(b, end) * 1e-3 for b in beliefs] for end in ("p05", "p95"))
+        axes.fill_between(rates, low, high, color=color, alpha=0.15, linewidth=0.0)

@@ -1,0 +1,233 @@
+"""Answers of the task ``serving`` on one screen: latencies, throughput, what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from silicast.report.drawing.numbers import Shown, duration, percent, rounded, split_metric
+from silicast.report.drawing.tables import listing
+from silicast.report.tasks.colocation import colocation_parts
+from silicast.report.tasks.sequences import counts_sequences, without_tokens
+
+Metrics = Mapping[str, Mapping[str, float]]
+
+LATENCIES: Final = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+ONE_LATENCY: Final = {"e2e": "latency"}
+"""Of a model that generates no tokens."""
+STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
+WIDE: Final = 110
+"""Columns from which on more statistics have their interval beside them."""
+NARROW: Final = 90
+"""Columns below which p95 is left out."""
+RATES: Final = (
+    "sequences_per_s", "sequences_per_s_per_gpu", "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s", "goodput_per_s",
+)  # fmt: skip
+WAITS: Final = {
+    "kv_cache": "the KV cache is full", "sequences": "as many sequences run as the engine lets",
+    "step_tokens": "steps have all the tokens they may", "order": "a step is under way",
+}  # fmt: skip
+COUNTED: Final = {"sequence": "a sequence", "output_token": "an output token"}
+"""What energy and cost are told of: the first that an answer counts."""
+HARDLY: Final = 0.1
+"""Share of the time in which requests may wait without anything to say of it."""
+
+
+@final
+class LatencyTable:
+    """A row for each latency; a wide terminal shows more intervals."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draws it at the width that there is."""
+        spread: Sequence[str]
+        spread = ("mean", "p90", "p99") if options.max_width >= WIDE else ("mean", "p99")
+        if all(each["p05"] == each["p95"] for each in self._metrics.values()):
+            spread = ()
+        narrow = options.max_width < NARROW
+        statistics = [name for name in STATISTICS if not (narrow and name == "p95")]
+        columns = {"": "left"}
+        for name in statistics:
+            columns[name] = "right"
+            if name in spread:
+                columns[f"90 % of {name}"] = "right"
+        yield listing(columns, list(self.rows(statistics, spread)))
+
+    def rows(self, statistics: Sequence[str], spread: Sequence[str]) -> Iterator[list[str]]:
+        """Cells of each latency: its name, and statistics with intervals behind some of them."""
+        latencies = ONE_LATENCY if counts_sequences(self._metrics) else LATENCIES
+        for latency, label in latencies.items():
+            cells = [label]
+            for name in statistics:
+                metric = f"{latency}_{name}_ms"
+                quantity = self._metrics.get(metric)
+                shown = None if quantity is None else Shown(metric, quantity)
+                cells.append(shown.value if shown else "")
+                if name in spread:
+                    cells.append(shown.interval if shown and not shown.exact else "")
+            if any(cells[1:]):
+                yield cells
+
+
+def serving_parts(answer: Mapping[str, Any]) -> list[RenderableType]:
+    """Tables and lines of an answer, above what all answers say."""
+    metrics = answer["metrics"]
+    if "colocation" in answer["why"]:
+        return colocation_parts(answer)
+    parts: list[RenderableType] = [LatencyTable(metrics), Text("")]
+    if any(name in metrics for name in RATES):
+        parts += [rates_table(metrics), Text("")]
+    return [*parts, *(Text(line) for line in serving_lines(answer))]
+
+
+def partial_report(head: str, values: Mapping[str, float]) -> RenderableType:
+    """What was measured of a simulation that was interrupted, without intervals."""
+    metrics = {name: {"estimate": v, "p05": v, "p95": v} for name, v in values.items()}
+    tables = (LatencyTable(metrics), Text(""), rates_table(metrics))
+    return Group(Text(head, "bold"), Text(""), *tables)
+
+
+def rates_table(metrics: Metrics) -> RenderableType:
+    """Throughput, one line each."""
+    told = without_tokens(metrics)
+    known = [name for name in RATES if name in told]
+    columns = {"": "left", "estimate": "right"}
+    if any(metrics[name]["p05"] != metrics[name]["p95"] for name in known):
+        columns["90 % interval"] = "right"
+    rows = []
+    for name in known:
+        shown = Shown(name, metrics[name])
+        words = split_metric(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
+        rows.append([words, shown.value, "" if shown.exact else shown.interval])
+    return listing(columns, [row[: len(columns)] for row in rows])
+
+
+def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The objective, the KV cache, the queue, the use of the devices, limits and the knee."""
+    why, told = answer["why"], without_tokens(answer["metrics"])
+    values = {n: float(q["estimate"]) for n, q in told.items()}
+    yield from slo_lines(why.get("slo", {}))
+    if "kv_utilisation" in values:
+        yield _kv_line(values)
+        if "host_hit_rate" in values:
+            yield host_line(values)
+    if "queue_depth_mean" in values:
+        yield _queue_line(values, why)
+    if "kv_transfer_mean_ms" in values:
+        mean, most = (duration(values[f"kv_transfer_{s}_ms"] * 1e-3) for s in ("mean", "p99"))
+        yield f"caches move from prefill to decode in {mean} on average, p99 {most}"
+    if "mfu" in values:
+        read = values.get("memory_bandwidth_utilisation")
+        memory = f", {percent(read)} of memory bandwidth" if read is not None else ""
+        yield f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU){memory}"
+    if "power_w" in values:
+        watts = Shown("power_w", answer["metrics"]["power_w"])
+        each, what = next(
+            (values[f"energy_per_{what}_j"], words)
+            for what, words in COUNTED.items()
+            if f"energy_per_{what}_j" in values
+        )
+        yield (
+            f"power: {watts.estimate} W a device on average ({watts.interval}), "
+            f"{rounded(each)} J {what}"
+        )
+    for what in COUNTED:
+        if (cost := values.get(f"cost_per_million_{what}s")) is not None:
+            yield f"cost: {rounded(cost)} per million {what.replace('_', ' ')}s"
+    if isinstance(why.get("queued"), Mapping):
+        yield limit_line(why["queued"])
+    if isinstance(why.get("knee"), Mapping):
+        requests = why.get("requests", {})
+        offered = requests.get("sent_per_s", requests.get("offered_per_s"))
+        yield knee_line(
+            why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered
+        )
+
+
+def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Whether each limit of the objective is kept.
+
+    >>> list(slo_lines({"ttft_p99_ms": {"limit": 1000.0, "value": 1200.0, "kept": False}}))
+    ['objective missed: ttft p99 1.20 s, limit 1.00 s']
+    """
+    for name, each in verdicts.items():
+        label, _ = split_metric(name)
+        value, limit = (duration(float(each[which]) * 1e-3) for which in ("value", "limit"))
+        yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
+
+
+def limit_line(queued: Mapping[str, float]) -> str:
+    """Why requests wait, the longest reason first.
+
+    >>> limit_line({"waiting": 0.75, "kv_cache": 0.5, "order": 0.25})
+    'requests wait 75 % of the time: the KV cache is full (50 %), a step is under way (25 %)'
+    >>> limit_line({"waiting": 0.02, "order": 0.02})
+    'requests hardly wait for a step (2.0 % of the time)'
+    """
+    waiting = float(queued["waiting"])
+    if waiting < HARDLY:
+        return f"requests hardly wait for a step ({percent(waiting)} of the time)"
+    reasons = sorted(
+        ((float(queued.get(n, 0.0)), words) for n, words in WAITS.items()), reverse=True
+    )
+    said = [f"{words} ({percent(share)})" for share, words in reasons if share >= HARDLY * waiting]
+    return f"requests wait {percent(waiting)} of the time: {', '.join(said)}"
+
+
+def knee_line(knee: Mapping[str, float], load: float) -> str:
+    """Where the curve of latency against load bends, and how far this load is.
+
+    >>> knee_line({"rate_per_s": 3.3, "concurrency": 32, "most_per_s": 5.8,
+    ...            "most_concurrency": 228}, 2.9)
+    'knee near 3.30 requests/s (32 in flight), most 5.80 (228): now 2.90, 50 % of the most'
+    """
+    most = knee["most_per_s"]
+    now = f"now {rounded(load)}, {percent(load / most)} of the most"
+    if load > most:
+        now = f"{rounded(load)} come, so the queue grows without end"
+    return (
+        f"knee near {rounded(knee['rate_per_s'])} requests/s ({knee['concurrency']:,.0f} in "
+        f"flight), most {rounded(most)} ({knee['most_concurrency']:,.0f}): {now}"
+    )
+
+
+def _kv_line(values: Mapping[str, float]) -> str:
+    most, empty = values.get("kv_utilisation_max"), values.get("kv_fragmentation")
+    line = f"KV cache: {percent(values['kv_utilisation'])} in use on average"
+    line += f", {percent(most)} at most" if most is not None else ""
+    line += f", {percent(empty)} of it empty" if empty is not None else ""
+    count = values.get("preemptions", 0.0)
+    return f"{line}; {count:,.0f} preemption{'' if count == 1 else 's'}"
+
+
+def host_line(values: Mapping[str, float]) -> str:
+    """What the host's memory held, and what moved.
+
+    >>> host_line({"host_hit_rate": 0.25, "host_to_device_bytes": 3e9, "device_to_host_bytes": 4e9,
+    ...            "swaps": 1.0})
+    "host's memory: 25 % of prompt tokens found there alone, 3.00 GB loaded, 4.00 GB stored; 1 swap"
+    """
+    count = values["swaps"]
+    moved = [
+        rounded(values[f"{name}_bytes"] / 1e9) for name in ("host_to_device", "device_to_host")
+    ]
+    return (
+        f"host's memory: {percent(values['host_hit_rate'])} of prompt tokens found there alone, "
+        f"{moved[0]} GB loaded, {moved[1]} GB stored; {count:,.0f} swap{'' if count == 1 else 's'}"
+    )
+
+
+def _queue_line(values: Mapping[str, float], why: Mapping[str, Any]) -> str:
+    running = why.get("batch", {}).get("running_mean")
+    beside = f"; {rounded(float(running))} run on average" if running is not None else ""
+    return (
+        f"queue: {rounded(values['queue_depth_mean'])} requests on average, "
+        f"{values['queue_depth_max']:,.0f} at most, each waits "
+        f"{duration(values['queue_mean_ms'] * 1e-3)}{beside}"
+    )

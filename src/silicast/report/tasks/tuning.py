@@ -1,0 +1,79 @@
+"""Tables of tuned configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silicast.kernels.configuration import Configuration
+from silicast.report.drawing.tables import figure, listing
+from silicast.scenario.answers.tune.sparse_layers import SparseLayer
+from silicast.scenario.answers.tune.tuning import TunedEntry, TunedFile, TuningPlan
+
+
+def plan_report(plan: TuningPlan) -> RenderableType:
+    """Every file of a plan with its entries."""
+    title = Text(f"{plan.model} on {plan.device}, {plan.dtype}, for {plan.engine}", "bold")
+    parts = [part for one in plan.files for part in _file_parts(one)]
+    notes = [Text(f"! {text}", "yellow") for text in plan.warnings]
+    told = Text(f"\nTell {plan.engine} of the folder: {plan.environment}=DIR", "dim")
+    return Group(title, *_routing_lines(plan), *parts, *notes, told)
+
+
+def _routing_lines(plan: TuningPlan) -> Iterator[Text]:
+    """How tokens were taken to spread over experts, which the files cannot say themselves."""
+    if plan.routing == "balanced":
+        yield Text("tokens spread evenly over experts (--routing states another way)", "dim")
+    elif plan.routing:
+        yield Text(f"tokens spread over experts as {plan.routing}", "dim")
+
+
+def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
+    yield Text(f"\n{one.name} ({one.parallel})")
+    judged = any(each.existing is not None for each in one.entries)
+    columns = {
+        "tokens": "right", "tile": "tree", "group": "right", "warps": "right", "stages": "right",
+        "us": "right", "90 %": "tree",
+    }  # fmt: skip
+    if judged:
+        columns |= {"existing": "tree", "its us": "right", "left %": "right"}
+    yield listing(columns, [_row(each, judged) for each in one.entries])
+
+
+def _row(each: TunedEntry, judged: bool) -> list[str]:
+    one = each.configuration
+    row = [
+        str(each.tokens), tile_text(one), str(one.number("group_m")), str(one.number("warps")),
+        str(one.number("stages")), figure(each.estimate_us),
+        f"{figure(each.p05_us)}-{figure(each.p95_us)}",
+    ]  # fmt: skip
+    if judged:
+        known = each.existing
+        row += ["" if known is None else tile_text(known), figure(each.existing_us)]
+        row.append(figure(each.left_pct))
+    return row
+
+
+def tile_text(one: Configuration) -> str:
+    """Rows, columns and depth of a tile."""
+    return "x".join(str(one.number(name)) for name in ("tile_m", "tile_n", "tile_k"))
+
+
+def sparse_report(title: str, rows: Sequence[SparseLayer]) -> RenderableType:
+    """Products of a model, dense and sparse."""
+    columns = {
+        "product": "tree", "times": "right", "m x n x k": "tree", "dense us": "right",
+        "sparse us": "right", "90 %": "tree", "saved %": "right", "pays": "tree",
+        "compress us": "right",
+    }  # fmt: skip
+    lines = [
+        [
+            row.name, str(row.count), f"{row.m}x{row.n}x{row.k}", figure(row.dense_us),
+            figure(row.sparse_us), f"{figure(row.p05_us)}-{figure(row.p95_us)}",
+            f"{row.saved_pct:.0f}", "yes" if row.pays else "not surely", figure(row.compression_us),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return Group(Text(title, "bold"), listing(columns, lines))

@@ -1,0 +1,157 @@
+"""Some lines of a batch to their answers: what every process of a batch does.
+
+Cases of one task are evaluated together; their answers are those of single runs, bit for bit,
+however lines are divided.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from silicast.core.errors import SilicastError
+from silicast.core.plain_data import parse_json
+from silicast.runner.lines import Line, too_long
+from silicast.scenario.answer import (
+    Answer,
+    Identity,
+    Problem,
+    Refusal,
+    Reply,
+    encode,
+    identity_of,
+    refusal,
+    with_id,
+)
+from silicast.scenario.decode import Scenario, decode, with_calibrations
+from silicast.scenario.road import refuse_coming
+from silicast.scenario.run import run_many
+
+_ID = re.compile(rb'"id"\s*:\s*(?:"([^"\\\\]{0,200})"|(\d{1,18})\s*[,}])')
+_ID_WITHIN = 4096
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """An answer as it goes into a file.
+
+    Attributes:
+        line: JSON with its end.
+    """
+
+    id: Identity
+    ok: bool
+    line: bytes
+
+    @staticmethod
+    def of(reply: Reply) -> Replied:
+        """An answer or refusal."""
+        return Replied(reply.id, reply.ok, encode(reply) + b"\n")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """How long cases of one task took."""
+
+    cases: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Answers in the order of their lines, and how long each task took."""
+
+    rows: list[Replied]
+    spent: dict[str, Seconds] = field(default_factory=dict)
+
+
+def replies(
+    lines: Sequence[Line], folder: Path | None = None, calibrations: Sequence[Path] = ()
+) -> Replies:
+    """Answers some lines.
+
+    Args:
+        folder: where relative paths in a case start.
+        calibrations: files that every case rests on, before its own.
+    """
+    found: dict[int, Replied] = {}
+    spent: dict[str, Seconds] = {}
+    by_task: dict[str, list[tuple[int, Identity, Scenario]]] = {}
+    for position, line in enumerate(lines):
+        identity, scenario = _decoded(line, folder, calibrations)
+        if isinstance(scenario, Scenario):
+            by_task.setdefault(scenario.raw.task, []).append((position, identity, scenario))
+        else:
+            found[position] = Replied.of(scenario)
+    for task, rows in by_task.items():
+        start = time.perf_counter()
+        answers = _answers(task, [scenario for _, _, scenario in rows])
+        for (position, identity, _), reply in zip(rows, answers, strict=True):
+            found[position] = Replied.of(with_id(reply, identity))
+        spent[task] = Seconds(len(rows), time.perf_counter() - start)
+    return Replies([found[position] for position in range(len(lines))], spent)
+
+
+def defect(error: BaseException, identity: Identity) -> Refusal:
+    """The refusal of a case in which something of Silicast broke."""
+    return broken(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", identity)
+
+
+def broken(what: str, identity: Identity) -> Refusal:
+    """The same, of what broke in words."""
+    hint = "this is a defect of Silicast: please report it with the case"
+    return Refusal(identity, False, Problem("internal", what, "", hint))
+
+
+def stated_id(line: Line) -> Identity:
+    """The id that stands in a line, also in one that is no valid case: answers must be findable.
+
+    >>> stated_id((7, b'{"id": "a", "task": nonsense')), stated_id((7, b"{"))
+    ('a', 7)
+    """
+    number, raw = line
+    found = _ID.search(raw[:_ID_WITHIN]) if raw is not None else None
+    if found is None:
+        return number
+    quoted, digits = found.groups()
+    return quoted.decode("utf-8", "replace") if quoted is not None else int(digits)
+
+
+def _decoded(
+    line: Line, folder: Path | None, calibrations: Sequence[Path]
+) -> tuple[Identity, Scenario | Refusal]:
+    number, raw = line
+    identity = stated_id(line)
+    try:
+        if raw is None:
+            raise too_long()
+        tree = parse_json(raw)
+        identity = identity_of(tree, number)
+        refuse_coming(tree)
+        tree = with_calibrations(tree, calibrations)
+        return identity, decode(tree, folder=folder, checked=True)
+    except SilicastError as error:
+        return identity, refusal(error, identity)
+    except (RecursionError, MemoryError, ArithmeticError, ValueError, TypeError) as error:
+        return identity, defect(error, identity)
+
+
+def _answers(task: str, scenarios: list[Scenario]) -> list[Reply]:
+    """Replies without ids; a defect in one case costs that case only."""
+    try:
+        return [_reply(row) for row in run_many(task, scenarios)]
+    except Exception as error:
+        if len(scenarios) == 1:
+            return [defect(error, None)]
+    return [_answers(task, [scenario])[0] for scenario in scenarios]
+
+
+def _reply(found: Answer | SilicastError) -> Reply:
+    return refusal(found) if isinstance(found, SilicastError) else found

@@ -1,0 +1,279 @@
+"""Lines of a batch over processes, and the answers back in their order.
+
+How lines are divided changes no answer. Each process has one piece of work at a time, cut so that
+it takes about :data:`PIECE_S`; what a case takes is learned by task as answers come. This process
+answers alone until a batch has shown that it takes a while.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, final
+
+from silicast.runner.lines import CaseLines, Line
+from silicast.runner.replies import Replied, Replies, broken, replies, stated_id
+from silicast.runner.worker import Done, Start, Work, received, send
+
+PIECE_S = 1.0
+ALONE_S = 0.5
+"""Seconds of work before other processes are started."""
+MOST_LINES = 4096
+MOST_BYTES = 16 << 20
+"""Of a piece; one line may be longer."""
+MOST_AHEAD = 8
+"""Pieces, for each process, that wait for one before them."""
+
+_TASK = re.compile(rb'"task"\s*:\s*"([a-z]{1,16})"')
+_TASK_WITHIN = 4096
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@final
+class Cost:
+    """Seconds that a case is expected to take, by what its line states as task."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def of(self, line: Line) -> float:
+        """Of one line; of a task that none has been seen of, a quarter of a piece."""
+        found = _TASK.search(line[1][:_TASK_WITHIN]) if line[1] is not None else None
+        task = found.group(1).decode() if found else ""
+        return self._seconds.get(task, PIECE_S / 4)
+
+    def learn(self, found: Replies) -> None:
+        """Takes note of what cases took."""
+        for task, spent in found.spent.items():
+            each = spent.seconds / spent.cases
+            self._seconds[task] = (self._seconds.get(task, each) + each) / 2
+
+
+@final
+class _Process:
+    """Another process, and the piece of work that it has."""
+
+    def __init__(self, start: Start) -> None:
+        self.piece: int | None = None
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "silicast.runner.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
+        self._to, self._from = _open(self._child.stdin), _open(self._child.stdout)
+        with suppress(BrokenPipeError):
+            send(self._to, start)  # type: ignore[arg-type]
+
+    def is_ready(self) -> bool:
+        """Waits until it has started; False if it could not."""
+        return received(self._from, Done) is not None  # type: ignore[arg-type]
+
+    @property
+    def handle(self) -> int:
+        """What to wait on for answers."""
+        return self._from.fileno()
+
+    def give(self, piece: int, lines: Sequence[Line]) -> None:
+        self.piece = piece
+        with suppress(BrokenPipeError):  # that it died is seen where answers are read
+            send(self._to, Work(list(lines)))  # type: ignore[arg-type]
+
+    def take(self) -> Replies | None:
+        """The answers to its piece; None if it died of it."""
+        found = received(self._from, Done)  # type: ignore[arg-type]
+        return None if found is None else found.replies()
+
+    def died_of(self) -> str:
+        """What ended it."""
+        status = self._child.wait()
+        return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+    def end(self) -> None:
+        for stream in (self._to, self._from):
+            with suppress(OSError):
+                stream.close()
+        self._child.kill()
+        self._child.wait()
+
+
+def _open(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+@final
+class Workers:
+    """Answers the lines of a batch in their order.
+
+    Args:
+        lines: what comes.
+        folder, calibrations: as of :func:`~.batch_replies.replies`.
+        count: processes; 1 = none but this one.
+    """
+
+    def __init__(
+        self, lines: CaseLines, folder: Path | None, calibrations: Sequence[Path], count: int
+    ) -> None:
+        self._lines, self._count, self._cost = lines, count, Cost()
+        self._folder, self._calibrations = folder, list(calibrations)
+        self._processes: list[_Process] = []
+        self._pieces: dict[int, list[Line]] = {}
+        self._found: dict[int, Replies] = {}
+        self._given = self._next = 0
+
+    def pieces(self) -> Iterator[tuple[list[Line], list[Replied]]]:
+        """Lines and their answers, a piece at a time; no more is answered once nobody asks."""
+        try:
+            yield from self._alone()
+            if not self._is_over:
+                self._start()
+            if not self._processes:
+                self._count = 1
+                yield from self._alone()
+            while not self._is_over:
+                self._give()
+                yield from self._in_order()
+                if not self._is_over:
+                    self._wait()
+        finally:
+            for process in self._processes:
+                process.end()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._lines.ended and not self._lines.waiting and not self._pieces
+
+    def _alone(self) -> Iterator[tuple[list[Line], list[Replied]]]:
+        """Pieces that this process answers: all, or those of a batch's start."""
+        busy_s = 0.0
+        while not self._is_over and (self._count == 1 or busy_s < ALONE_S):
+            piece = self._piece()
+            if not piece:
+                self._lines.read()
+                continue
+            start = time.perf_counter()
+            found = replies(piece, self._folder, self._calibrations)
+            busy_s += time.perf_counter() - start
+            self._cost.learn(found)
+            yield piece, found.rows
+
+    def _piece(self) -> list[Line]:
+        """The next lines, as many as are there and make a piece; () if none are there."""
+        lines, piece = self._lines, list[Line]()
+        cost, size = 0.0, 0
+        while True:
+            while not lines.waiting and lines.has_more():
+                lines.read()
+            if not lines.waiting:
+                return piece
+            line = lines.waiting[0]
+            cost, size = cost + self._cost.of(line), size + len(line[1] or b"")
+            if piece and (cost > PIECE_S or size > MOST_BYTES or len(piece) == MOST_LINES):
+                return piece
+            piece.append(lines.waiting.popleft())
+
+    def _start(self) -> None:
+        """Starts the processes; where none can be, this one goes on alone."""
+        folder = None if self._folder is None else str(self._folder)
+        self._shared = Start(folder, [str(path) for path in self._calibrations])
+        started = list[_Process]()
+        with suppress(OSError):  # the system allows no more processes
+            started.extend(_Process(self._shared) for _ in range(self._count))
+        self._processes = [process for process in started if process.is_ready()]
+        for process in started:
+            if process not in self._processes:
+                process.end()
+
+    def _give(self) -> None:
+        """Gives a piece to each process that has none."""
+        for process in self._processes:
+            if process.piece is not None:
+                continue
+            piece = self._piece() if self._may_give() else []
+            if not piece:
+                return
+            number, self._given = self._given, self._given + 1
+            self._pieces[number] = piece
+            process.give(number, piece)
+
+    def _may_give(self) -> bool:
+        return self._given - self._next < MOST_AHEAD * self._count
+
+    def _in_order(self) -> Iterator[tuple[list[Line], list[Replied]]]:
+        while self._next in self._found:
+            found = self._found.pop(self._next)
+            piece = self._pieces.pop(self._next)
+            self._next += 1
+            yield piece, found.rows
+
+    def _wait(self) -> None:
+        """Waits until a process has answered, or lines come that one is free for."""
+        if self._next in self._found:
+            return
+        busy = [process for process in self._processes if process.piece is not None]
+        watched = [process.handle for process in busy]
+        handle = self._lines.handle
+        is_free = len(busy) < len(self._processes) and self._may_give()
+        if is_free and handle is not None and not self._lines.ended:
+            watched.append(handle)
+        ready = set(select.select(watched, [], [])[0])
+        if handle in ready:
+            self._lines.read()
+        for process in busy:
+            if process.handle in ready:
+                self._take(process)
+
+    def _take(self, process: _Process) -> None:
+        number, found = process.piece, process.take()
+        assert number is not None
+        process.piece = None
+        if found is not None:
+            self._cost.learn(found)
+            self._found[number] = found
+            return
+        self._found[number] = self._one_by_one(self._pieces[number])
+        process.end()
+        self._processes[self._processes.index(process)] = self._another()
+
+    def _another(self) -> _Process:
+        process = _Process(self._shared)
+        process.is_ready()
+        return process
+
+    def _one_by_one(self, piece: Sequence[Line]) -> Replies:
+        """Answers of a piece that ended a process; a case that ends a new one too is refused."""
+        rows: list[Replied] = []
+        process, is_new = self._another(), True
+        try:
+            for line in piece:
+                process.give(0, [line])
+                found = process.take()
+                if found is None and not is_new:  # it may have died of what it answered before
+                    process.end()
+                    process = self._another()
+                    process.give(0, [line])
+                    found = process.take()
+                is_new = found is None
+                if found is not None:
+                    rows += found.rows
+                    continue
+                said = f"the process that answered it ended with {process.died_of()}"
+                rows.append(Replied.of(broken(said, stated_id(line))))
+                process.end()
+                process = self._another()
+        finally:
+            process.end()
+        return Replies(rows)

@@ -1,0 +1,385 @@
+"""The search behind task ``capacity`` for one fleet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import msgspec
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Z90, Quantity
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answers.capacity.fleet_size import FleetSize, of_pools
+from silicast.scenario.answers.serving.served import Served
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.fleets import fleet_of
+from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
+from silicast.serving.capacity.capacity import (
+    LEAST_RATE,
+    MOST_RATE,
+    TOLERANCE,
+    Bracket,
+    Loads,
+    first,
+    longest_context,
+    users_that_fit,
+)
+from silicast.serving.capacity.knee import estimated_knee
+from silicast.serving.capacity.objective import Objective
+from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.simulation.fleet import Fleet
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.statistics.energy import power
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.uncertainty import paced
+from silicast.serving.traffic.requests import Requests
+
+REQUESTS = 400
+"""Of a run where a scenario states no number; more where there are more clients."""
+PER_CLIENT = 10
+LONG, SHORT = 20.0, 5.0
+"""Answer times that requests should arrive for, and below which a warning names it."""
+MOST_REQUESTS = 10_000
+COARSE = 4
+"""A long traffic is searched with this part of its requests first."""
+FEWEST = 200
+LOADS = {
+    "max_rate": "max_rate_per_s", "max_concurrency": "max_concurrency", "min_gpus": "gpus",
+    "min_cost": "gpus", "max_tokens_per_joule": "output_tokens_per_joule",
+}  # fmt: skip
+"""Objective of a search -> the metric that it finds."""
+COUNTED = ("min_gpus", "min_cost")
+"""Objectives that choose how many replicas each pool has."""
+NO_PRICE = (
+    "cost: no price of a device is stated (cluster.price_per_gpu_hour, or one of each pool): it is "
+    "counted in hours of devices, all alike"
+)
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """The load that is carried.
+
+    Attributes:
+        bracket: of loads; requests: of the one that is carried, or one at a time if none is.
+        fleet: that carries it.
+        limited_by: "objective", "saturation", "kv_cache", "sequences" or "search".
+    """
+
+    bracket: Bracket
+    requests: Requests
+    fleet: Fleet
+    limited_by: str
+
+
+@final
+class Search:
+    """The capacity of one fleet, or how many replicas of its pools a traffic needs."""
+
+    def __init__(
+        self, scenario: Scenario, fields: Mapping[str, Any], work: CapacityWorkload
+    ) -> None:
+        self.fields, self.work, self._scenario = dict(fields), work, scenario
+        fleet, self._warnings = fleet_of(scenario, self._expected())
+        if work.objective == "min_cost":
+            fleet = self._priced(fleet)
+        self._fleet = fleet
+        self._objective = Objective.of(msgspec.to_builtins(work.slo))
+        traffic = self._traffic()
+        self._loads = self._on(fleet, traffic)
+        self._longest = int((traffic.input_tokens + traffic.output_tokens).max())
+        self._size: FleetSize | None = None
+        self.found = self._search()
+        self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
+
+    @property
+    def load(self) -> float:
+        """What is carried: a rate, clients or replicas; 0 = nothing."""
+        return self.found.bracket.carried
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.found.fleet.gpus
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The best candidate has the smallest."""
+        failed = float(self.load == 0.0)
+        if self.work.objective.startswith("max"):
+            return failed, -(self._per_joule or self.load), self.gpus
+        return failed, self.found.fleet.cost_per_hour or self.gpus, self.gpus
+
+    def summary(self) -> dict[str, Any]:
+        """One line of a comparison of candidates."""
+        name = LOADS[self.work.objective]
+        value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
+        found: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
+        if self.work.objective == "min_cost":
+            found["cost_per_hour"] = self.found.fleet.cost_per_hour
+        return found
+
+    def answer(self) -> Answer:
+        """The capacity with the statistics there."""
+        found = self.found
+        served = Served(found.fleet, found.requests, self.work.slo)
+        simulated = Simulated(found.fleet, served.simulate)
+        said = [*self._warnings, *self._said(simulated.records)]
+        reply = simulated.answer(served.metrics_of, said)
+        reply.why.update(served.why())
+        pace = simulated.error.pace
+        ends = [[paced(spec, pace(z)) for spec in found.fleet.specs] for z in (Z90, -Z90)]
+        own = self._metrics(ends) | served.power()
+        metrics = {name: Belief.of(value) for name, value in own.items()}
+        reply.why["capacity"] = self._why(simulated.records)
+        return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
+
+    def _expected(self) -> Expected:
+        """What the engines are launched for: prompts as long as these, at any load."""
+        traffic = self.work.traffic
+        if traffic.arrival.kind != "trace":
+            alone = ArrivalTable("closed", concurrency=1)
+            traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
+        return Expected(int(self._requests(traffic).input_tokens.max()))
+
+    def _on(self, fleet: Fleet, traffic: Requests) -> Loads:
+        return Loads(traffic, fleet.simulation, self._objective, count=self._count)
+
+    def _priced(self, fleet: Fleet) -> Fleet:
+        """The fleet, each device at one an hour where no price is stated."""
+        if fleet.cost_per_hour is not None:
+            return fleet
+        without = [pool for pool in fleet.pools if pool.price_per_gpu_hour is None]
+        if len(without) < len(fleet.pools):
+            raise SilicastError(
+                "the price of a device is not stated",
+                field=f"pools.{without[0].name}.price_per_gpu_hour",
+            )
+        self._warnings.append(NO_PRICE)
+        return replace(fleet, pools=tuple(replace(p, price_per_gpu_hour=1.0) for p in without))
+
+    def _efficiency(self) -> float:
+        """Output tokens a joule; 0 where nothing is carried."""
+        if not self.load:
+            return 0.0
+        records = self._loads.run_whole(self.found.requests)
+        found = power(records, self.found.fleet)
+        if not found:
+            raise not_yet_of(PARTS["power"], "workload.objective")
+        return 1.0 / found["energy_per_output_token_j"][0]
+
+    def _traffic(self) -> Requests:
+        """What is asked, at the rate that the scenario states."""
+        traffic = self.work.traffic
+        arrival = traffic.arrival
+        if self.work.objective == "max_rate" and arrival.kind == "closed":
+            traffic = _with(traffic, arrival=ArrivalTable("poisson", rate_per_s=1.0))
+        if self.work.objective == "max_concurrency" and arrival.kind != "trace":
+            traffic = _with(traffic, arrival=ArrivalTable("closed", concurrency=1))
+        count = traffic.requests or REQUESTS
+        if self.work.objective == "max_concurrency" and traffic.requests is None:
+            count = max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
+        if traffic.arrival.kind != "trace":
+            traffic = _with(traffic, requests=count)
+        self._stated = traffic
+        return self._requests(traffic)
+
+    def _requests(self, traffic: ServingWorkload) -> Requests:
+        seed, folder = self._scenario.raw.seed or 0, self._scenario.folder
+        return traffic_of(traffic, seed, folder, "workload.traffic").requests
+
+    def _most_clients(self, traffic: ServingWorkload) -> int:
+        """Clients whose requests fit at once, the longest of each."""
+        one = self._requests(_with(traffic, requests=REQUESTS))
+        longest = int((one.input_tokens + one.output_tokens).max())
+        return max(users_that_fit(self._fleet.specs, longest), 1)
+
+    def _count(self, clients: int) -> int:
+        return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
+
+    def _search(self) -> Found:
+        if self.work.objective == "max_concurrency":
+            return self._most_users()
+        alone = self._loads.run(self._loads.alone())
+        if (alone.done_ns < 0).any() or self._objective.broken(alone):
+            return self._none()
+        e2e_s = float(alone.e2e_s().mean())
+        if self.work.objective == "max_rate":
+            return self._highest_rate(e2e_s)
+        rate = self.work.traffic.arrival.rate_per_s or 0.0
+        loads = self._loads = self._long_enough(e2e_s, rate)
+        if self.work.objective not in COUNTED:
+            met = loads.carries(loads.requests)
+            bracket = Bracket(float(met), 0.0 if met else 1.0)
+            return Found(bracket, loads.requests, self._fleet, "objective")
+        return self._fewest()
+
+    def _long_enough(self, e2e_s: float, rate_per_s: float) -> Loads:
+        """The traffic with enough requests for queues to build up, where no number is stated."""
+        wanted = min(math.ceil(LONG * e2e_s * rate_per_s), MOST_REQUESTS)
+        stated = self.work.traffic.requests is not None or self._stated.arrival.kind == "trace"
+        if stated or wanted <= len(self._loads.requests):
+            return self._loads
+        return replace(self._loads, requests=self._requests(_with(self._stated, requests=wanted)))
+
+    def _fewest(self) -> Found:
+        """The fewest devices, or the cheapest."""
+        self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
+        fleet, carried = self._size.smallest()
+        if not carried:
+            return Found(Bracket(0.0, math.inf), self._loads.requests, fleet, "search")
+        replicas = float(sum(pool.count for pool in fleet.pools))
+        less = replicas - 1.0 if len(fleet.pools) == 1 else math.inf
+        return Found(Bracket(replicas, less), self._loads.requests, fleet, "objective")
+
+    def _highest_rate(self, e2e_s: float) -> Found:
+        coarse, most = self._coarse(), self._saturation(self._fleet.specs)
+        start = min(coarse.served_per_s(), most)
+        bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
+        loads = self._loads = self._long_enough(e2e_s, bracket.carried)
+        if bracket.carried and loads.requests is not coarse.requests:
+            bracket = loads.most(
+                loads.at_rate, bracket.carried, least=LEAST_RATE, most=most, factor=1.1
+            )
+        if not bracket.carried:
+            return self._none()
+        rate = bracket.carried
+        limited = "saturation" if math.isinf(bracket.broken) else "objective"
+        return Found(bracket, loads.at_rate(rate), self._fleet, limited)
+
+    def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
+        """Requests a second that steps of the largest batch answer: a run that is too short for
+        queues to build up carries more. Of several pools it is not known.
+        """
+        if len(self._fleet.pools) > 1:
+            return MOST_RATE
+        knee = estimated_knee(specs[0], self._loads.requests, len(specs))
+        return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
+
+    def _coarse(self) -> Loads:
+        loads, count = self._loads, len(self._loads.requests)
+        if count < COARSE * FEWEST:
+            return loads
+        return replace(loads, requests=first(loads.requests, count // COARSE), tried={})
+
+    def _most_users(self) -> Found:
+        loads, specs = self._loads, self._fleet.specs
+        most = max(users_that_fit(specs, self._longest), 1)
+        bracket = loads.most(
+            lambda clients: loads.of_clients(int(clients)),
+            min(8.0, most), least=1.0, most=float(most), whole=True,
+        )  # fmt: skip
+        if not bracket.carried:
+            return self._none()
+        limited = "objective"
+        if math.isinf(bracket.broken):
+            together = (spec.limits.sequences * spec.groups for spec in specs
+                        if spec.role != "prefill")  # fmt: skip
+            full = sum(together) <= most
+            limited = "sequences" if full else "kv_cache"
+        clients = int(bracket.carried)
+        return Found(bracket, loads.of_clients(clients), self._fleet, limited)
+
+    def _none(self) -> Found:
+        """Nothing is carried: the nearest is one request at a time."""
+        return Found(Bracket(0.0, 0.0), self._loads.alone(), self._fleet, "objective")
+
+    def _metrics(self, ends: Sequence[Sequence[ReplicaSpec]]) -> dict[str, Quantity]:
+        """What was found, at the predicted pace and at a slow and a quick one."""
+        name, load, fleet = LOADS[self.work.objective], self.load, self.found.fleet
+        found: dict[str, Quantity] = {}
+        if name == "gpus" and load:
+            assert self._size is not None
+            found |= self._size.metrics(fleet, *ends)
+        elif name == "output_tokens_per_joule":
+            found["gpus"] = Quantity.exact(float(self.gpus))
+        elif name != "gpus":
+            values = [load, *(self._at(specs) for specs in ends)] if load else [0.0]
+            found[name] = Quantity(load, min(values), max(values))
+            found["gpus"] = Quantity.exact(float(self.gpus))
+        else:
+            found[name] = Quantity.exact(0.0)
+        fit = users_that_fit(fleet.specs, self._longest)
+        found["users_that_fit"] = Quantity.exact(float(fit))
+        longest = longest_context(fleet.specs, fleet.entry.deployment.model.max_positions)
+        found["longest_context_tokens"] = Quantity.exact(float(longest))
+        return found
+
+    def _at(self, specs: Sequence[ReplicaSpec]) -> float:
+        """The same at another pace."""
+        loads, load = self._loads, self.load
+        if self.work.objective == "max_concurrency":
+            most = float(max(users_that_fit(self._fleet.specs, self._longest), 1))
+            return loads.most(
+                lambda clients: loads.of_clients(int(clients)),
+                load, least=1.0, most=most, whole=True, specs=specs,
+            ).carried  # fmt: skip
+        coarse, own, most = self._coarse(), load, self._saturation(self._fleet.specs)
+        if coarse is not loads:  # of fewer requests both, at this pace and at the predicted one
+            found = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
+            own = found.carried or load
+        most = self._saturation(specs)
+        start = min(own, most)
+        moved = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, specs=specs)
+        return load * moved.carried / own
+
+    def _said(self, records: Records) -> list[str]:
+        """That the objective is out of reach, and what is the nearest."""
+        if self.load:
+            return self._short(records)
+        if self.found.limited_by == "search":
+            return [f"not even {self.gpus} devices carry this traffic: statistics are theirs"]
+        values = self._objective.values(records)
+        over = [
+            f"{name.removesuffix('_ms')} is {value:.4g} ms, not {self._objective.limit(name):.4g}"
+            for name, value in values.items()
+            if value > self._objective.limit(name)
+        ]
+        return [f"the objective is out of reach: one request at a time, {', '.join(over)}"]
+
+    def _short(self, records: Records) -> list[str]:
+        """That queues had no time to build up."""
+        if records.requests.concurrency:
+            return []
+        arrives_s = int(records.requests.arrival_ns.max()) * 1e-9
+        taken_s = float(records.e2e_s().mean())
+        if arrives_s >= SHORT * taken_s:
+            return []
+        said = f"{len(records.requests)} requests arrive in {arrives_s:.3g} s, an answer takes "
+        return [
+            f"{said}{taken_s:.3g} s: queues have no time to build up, a longer run carries less"
+        ]
+
+    def _why(self, records: Records) -> dict[str, Any]:
+        found, bracket, loads = self.found, self.found.bracket, self._coarse()
+        values = self._objective.values(records)
+        loads = replace(loads, requests=found.requests) if self._size is None else loads
+        return {
+            "objective": self.work.objective,
+            "limited_by": self.found.limited_by,
+            "reached": bool(self.load),
+            "limits_ms": {name: self._objective.limit(name) for name in values},
+            "values_ms": values,
+            "not_carried": bracket.broken if np.isfinite(bracket.broken) else None,
+            "tolerance": TOLERANCE,
+            "tried": self._tried(),
+        } | of_pools(found.fleet, records, loads, self.work.search.vary)
+
+    def _tried(self) -> list[list[Any]]:
+        """Loads, or numbers of replicas, and whether they are carried."""
+        if self._size is not None:
+            return self._size.tried()
+        return [[load, met] for load, met in sorted(self._loads.tried.items())]
+
+
+def _with(traffic: ServingWorkload, **fields: Any) -> ServingWorkload:
+    found: ServingWorkload = msgspec.structs.replace(traffic, **fields)
+    return found

@@ -1,0 +1,523 @@
+"""One reason for a slow kernel: what a measured kernel reached, where its time goes, which
+configuration is faster, and what a model gains by it.
+
+>>> kernel = {"op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048,
+...           "intermediate": 768, "part": "w13"}
+>>> found = diagnose(kernel, "H20", [420.0, 421.0, 423.0])
+>>> abs(sum(found.causes_us.values()) - found.measured_us) < 1e-6
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, final
+
+from silicast.core.dtypes import recipe_for
+from silicast.core.errors import SilicastError, unmodelled
+from silicast.hardware.device import Device
+from silicast.kernels.configuration import Configuration, of_pairs, read_configuration
+from silicast.kernels.experts.moe import distribution_of
+from silicast.kernels.physics.formats import with_format
+from silicast.kernels.products.blocks import check_legal
+from silicast.kernels.products.tile_times import Product, tile_constants, tile_times
+from silicast.learning.configuration_ranking import (
+    Ranked,
+    configured_steps,
+    learned_s,
+    ranked,
+    shipped_ranker,
+)
+from silicast.learning.configured import PRODUCTS
+from silicast.learning.dispatch import KernelTime, times
+from silicast.learning.kernel_causes import product_causes, summed
+from silicast.learning.tiers import Evidence
+from silicast.learning.tuning_gain import NONE, GainBelief, gain_belief, shared_error
+from silicast.scenario.kernels.kernel_case import kernel_case
+from silicast.scenario.resolve import find_any_device
+from silicast.workload.graphs.op import Op
+
+US = 1e6
+WORTH_PCT = 5.0
+"""A gain that a reader is told the chance of."""
+FAR_REPEAT = 1.2
+"""A repeat further than that from the median is named."""
+SAME_REPEATS = 4
+"""So many equal repeats are a timer's, not a kernel's."""
+KEPT_SD = 0.01
+"""Judged: spread of a single measurement whose repeats are not known."""
+GROUP = 8
+"""Kernels alike, from which on they tell what predictions are off by on their device."""
+
+
+@final
+@dataclass(frozen=True)
+class Faster:
+    """A faster configuration.
+
+    Attributes:
+        configuration: which; estimate_us, p05_us, p95_us: what it takes.
+        gain_pct: of the measured time, what it saves, with 90 % interval; not below zero.
+        chance: that it saves more than :data:`WORTH_PCT`.
+    """
+
+    configuration: Configuration
+    estimate_us: float
+    p05_us: float
+    p95_us: float
+    gain_pct: float
+    gain_p05_pct: float
+    gain_p95_pct: float
+    chance: float
+
+
+@final
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known of a measured kernel.
+
+    Attributes:
+        measured_us: median of the repeats; predicted_us: of the library's own choice.
+        bound_us, bound_by: physical limit; bound_state: where operands are for it, in words.
+        ceiling_us: what quick kernels of such sizes reach, the usual and the faster one among them.
+        achieved: share of the bound's speed.
+        configuration: that ran, as stated or assumed; assumed: it was not stated.
+        causes_us: shares that add up to the measured time.
+        faster: the best configuration, None where none is expected to be faster.
+        warnings: of the measurement and of the model.
+    """
+
+    measured_us: float
+    predicted_us: float
+    bound_us: float
+    bound_by: str
+    bound_state: str
+    ceiling_us: float | None
+    configuration: Configuration
+    assumed: bool
+    causes_us: Mapping[str, float]
+    faster: Faster | None
+    warnings: tuple[str, ...]
+
+    @property
+    def achieved(self) -> float:
+        """Share of the bound's speed."""
+        return self.bound_us / self.measured_us
+
+
+@final
+@dataclass(frozen=True)
+class Measured:
+    """A kernel and what it took.
+
+    Attributes:
+        op: without a configuration of its own; configuration: that ran, None = not known.
+        device: where; values_us: repeats.
+    """
+
+    op: Op
+    configuration: Configuration | None
+    device: Device
+    values_us: tuple[float, ...]
+
+    @staticmethod
+    def of(
+        kernel: Mapping[str, Any], device: str | dict[str, Any], measured_us: Sequence[float],
+        configuration: Mapping[str, Any] | None = None, folder: Path = Path(),
+    ) -> Measured:  # fmt: skip
+        """See :func:`diagnose`."""
+        op, board = kernel_case(kernel).op, find_any_device(device, folder)
+        stated = op.variant.config
+        op = replace(op, variant=replace(op.variant, config=()))
+        one = read_configuration(configuration) if configuration else None
+        if one is None and stated:
+            one = of_pairs(stated)
+        return Measured(op, one, board, tuple(measured_us))
+
+
+@final
+@dataclass(frozen=True)
+class Limit:
+    """What no kernel of these sizes beats.
+
+    Attributes:
+        seconds, by: how long, and the resource; state: where operands are, in words.
+    """
+
+    seconds: float
+    by: str
+    state: str
+
+
+@final
+@dataclass(frozen=True)
+class GroupError:
+    """What predicted best times of kernels alike are off by, as the log that they are too slow.
+
+    Attributes:
+        log, sd: of what all share; own_sd: of each beside that.
+        kernels: it was seen on.
+    """
+
+    log: float
+    sd: float
+    own_sd: float
+    kernels: int
+
+
+def diagnose(
+    kernel: Mapping[str, Any],
+    device: str,
+    measured_us: Sequence[float],
+    *,
+    configuration: Mapping[str, Any] | None = None,
+) -> Diagnosis:
+    """Diagnoses one measured kernel.
+
+    Args:
+        kernel: as a scenario's ``kernel`` table: moe (w13 or w2) or gemm.
+        device: catalog name, or path to a device file.
+        measured_us: repeats.
+        configuration: that ran; None = what the kernel's table states, else the likeliest.
+
+    Raises:
+        SilicastError: no such kernel or device, no measurement, one that is faster than its bound,
+            or a configuration that the device cannot run.
+    """
+    return diagnose_measured(Measured.of(kernel, device, measured_us, configuration))
+
+
+def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
+    """:func:`diagnose` of a kernel whose names are resolved.
+
+    Args:
+        error: what kernels like it are off by on this device; see :func:`group_errors`.
+    """
+    usual, measured, said = _checked(one)
+    every = _ranked(one)
+    stated = one.configuration is not None
+    ran = one.configuration or _likeliest(every, measured)
+    check_legal(ran, every[0].steps.device, every[0].steps.recipe)
+    parts = [_part(found.product, found, ran) for found in every]
+    predicted = sum(seconds for seconds, _ in parts)
+    causes = summed([causes for _, causes in parts])
+    causes["unexplained"] = measured - predicted
+    if stated:
+        belief = _beside(every, predicted, measured, _spread(one.values_us))
+    else:
+        belief = _alone(every, measured, _spread(one.values_us), error)
+    limit = _limit(one, usual, measured)
+    if limit.state.startswith(CACHED):
+        said.append(COUNTED)
+    faster = _faster(every, one.configuration, belief, measured, limit.seconds)
+    return Diagnosis(
+        measured_us=US * measured, predicted_us=US * usual.estimate_s,
+        bound_us=US * limit.seconds, bound_by=limit.by, bound_state=limit.state,
+        configuration=ran, assumed=not stated, ceiling_us=_ceiling_us(usual, faster, limit),
+        causes_us={name: US * value for name, value in causes.items()}, faster=faster,
+        warnings=(
+            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
+            *_two_models(usual, faster),
+        ),
+    )  # fmt: skip
+
+
+CACHED = "operands in the cache"
+FROM_MEMORY = "operands from memory"
+COUNTED = (
+    "this or the usual time is quicker than memory brings the operands: the bound is that of "
+    "cached ones, while causes and configurations count them from memory"
+)
+SURELY = "only experts that are surely hit"
+
+
+def _limit(one: Measured, usual: KernelTime, measured: float) -> Limit:
+    """The bound with every operand from memory, as causes count them, unless that is beaten: by the
+    measurement, by what is usual, or because the kernel's table says that they are cached.
+    """
+    stated = one.op.variant.cache
+    is_even = one.op.family != "moe" or distribution_of(one.op.variant) == "balanced"
+    few = "" if is_even else f", {SURELY}"
+    if stated in ("", "cold"):
+        cold = replace(one.op, variant=replace(one.op.variant, cache="cold"))
+        (fetched,) = times([cold], one.device)
+        if stated or fetched.bound_s <= min(measured, usual.estimate_s):
+            return Limit(fetched.bound_s, fetched.bound_by, FROM_MEMORY + few)
+    return Limit(usual.bound_s, usual.bound_by, CACHED + few)
+
+
+def _ceiling_us(usual: KernelTime, faster: Faster | None, limit: Limit) -> float | None:
+    """What quick kernels reach: a kernel that is expected to be quicker is one of them."""
+    if usual.ceiling_s is None:
+        return None
+    least = min(usual.ceiling_s, usual.estimate_s)
+    if faster is not None:
+        least = min(least, faster.estimate_us / US)
+    return US * max(least, limit.seconds)
+
+
+def _two_models(usual: KernelTime, faster: Faster | None) -> Iterator[str]:
+    """Why a proposed configuration is slower than what is usual."""
+    usual_us = US * usual.estimate_s
+    if faster is not None and faster.estimate_us > usual_us:
+        yield (
+            f"the proposed {faster.estimate_us:.4g} us and the usual {usual_us:.4g} us are of two "
+            "models: one of configurations, held against this measurement, and one of what "
+            f"libraries choose; they are {faster.estimate_us / usual_us:.3g} times apart here, and "
+            "neither is certain"
+        )
+
+
+def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
+    """What predicted best times of each kernel are off by, as far as the others give it away.
+
+    None where the device was swept, the configuration is known (which says more), the kernel cannot
+    be diagnosed, or fewer than :data:`GROUP` kernels are alike: on one device, in one format, their
+    products in one regime.
+    """
+    places: dict[tuple[object, ...], list[int]] = {}
+    logs: dict[int, float] = {}
+    card = shipped_ranker().card
+    for place, one in enumerate(kernels):
+        if one.configuration is not None or one.device.name in card.devices:
+            continue
+        try:
+            _, measured, _ = _checked(one)
+            every = _ranked(one)
+        except SilicastError:  # named where it is diagnosed
+            continue
+        logs[place] = math.log(measured / sum(found.estimate_s for found in every))
+        group = one.device, one.op.variant.dtype, every[0].regime
+        places.setdefault(group, []).append(place)
+    errors: list[GroupError | None] = [None] * len(kernels)
+    for some in places.values():
+        if len(some) < GROUP:
+            continue
+        own = [logs[place] for place in some]
+        log, sd = shared_error(own, card.device_log_sd, card.group_sd, card.usual_gain)
+        for place in some:
+            errors[place] = GroupError(log, sd, card.group_sd, len(some))
+    return errors
+
+
+def _checked(one: Measured) -> tuple[KernelTime, float, list[str]]:
+    """The library's usual time, the measured one in seconds, and what is odd about it."""
+    _products(one.op, one.device)
+    (usual,) = times([one.op], one.device, Evidence(ceilings=True))
+    measured, said = _measured(one.values_us, usual, one.op.variant.cache)
+    return usual, measured, said
+
+
+def _ranked(one: Measured) -> list[Ranked]:
+    board, _ = with_format(one.device.in_state("boost"), one.op.variant.dtype)
+    recipe = recipe_for(one.op.variant.dtype)
+    return [ranked(product, board, recipe) for product in _products(one.op, one.device)]
+
+
+def _products(op: Op, device: Device) -> tuple[Product, ...]:
+    of = PRODUCTS.get(op.family)
+    if of is None or device.execution_model != "simt":
+        raise unmodelled(
+            f"{op.family} on {device.execution_model} devices cannot be diagnosed", "kernel.op",
+            f"families with configurations: {', '.join(PRODUCTS)}, on GPUs",
+        )  # fmt: skip
+    flags = dict(op.variant.flags)
+    if op.family == "moe" and not (flags.get("w13") or flags.get("w2")):
+        raise SilicastError(
+            "a whole layer is several kernels", field="kernel.part",
+            hint='diagnose part = "w13" (before the activation) or "w2" (after it)',
+        )  # fmt: skip
+    sizes = {name: size for name, size in op.dims if isinstance(size, int)}
+    return of(sizes, op.variant)
+
+
+def _measured(values: Sequence[float], usual: KernelTime, cache: str) -> tuple[float, list[str]]:
+    """Median in seconds, and what is odd about the repeats.
+
+    Args:
+        cache: state that the kernel's table says; "" = operands may be cached.
+    """
+    if not values or not all(math.isfinite(x) and x > 0.0 for x in values):
+        raise SilicastError(
+            "expected microseconds above zero", field="measured_us", hint="for example 412.5"
+        )
+    middle = median(values)
+    if middle / US < usual.bound_s:
+        raise SilicastError(
+            f"{middle:g} us is faster than its bound of {US * usual.bound_s:.4g} us "
+            f"({usual.bound_by}, {FROM_MEMORY if cache == 'cold' else CACHED})",
+            field="measured_us",
+            hint=_other_unit(middle, usual) or "is it the time of this kernel on this device?",
+        )  # fmt: skip
+    return middle / US, list(_odd(values, middle))
+
+
+def _other_unit(middle: float, usual: KernelTime) -> str:
+    """The unit that makes a time a usual one, as a question; "" where there is none."""
+    for unit, factor in (("nanoseconds", 1e-3), ("milliseconds", 1e3), ("seconds", 1e6)):
+        if max(usual.bound_s, usual.p05_s / 2.0) <= factor * middle / US <= 2.0 * usual.p95_s:
+            return f"are these {unit}? microseconds are expected"
+    return ""
+
+
+def _odd(values: Sequence[float], middle: float) -> Iterator[str]:
+    far = [x for x in values if max(x / middle, middle / x) > FAR_REPEAT]
+    if far:
+        yield (
+            f"{len(far)} of {len(values)} repeats are more than "
+            f"{100.0 * (FAR_REPEAT - 1.0):.0f} % from the median, such as {far[0]:g} us"
+        )
+    if max(values) / min(values) > FAR_REPEAT * FAR_REPEAT:
+        yield f"repeats contradict each other: {min(values):g} to {max(values):g} us"
+    if len(values) >= SAME_REPEATS and len(set(values)) == 1:
+        yield f"all {len(values)} repeats are {values[0]:g} us: is that the timer's step?"
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Log sd of the median of repeats."""
+    if len(values) < 2:
+        return KEPT_SD
+    logs = [math.log(x) for x in values]
+    mean = math.fsum(logs) / len(logs)
+    variance = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    return math.sqrt(variance / len(logs))
+
+
+def _likeliest(every: Sequence[Ranked], measured: float) -> Configuration:
+    """Of the configurations that rank first, the one whose time comes nearest: what ran is not
+    known, and tuned tables hold what came near the best.
+    """
+    places: list[int] = every[0].order[:LIKELY].tolist()
+    seconds = {place: sum(float(found.time_s[place]) for found in every) for place in places}
+    nearest: int = min(places, key=lambda place: abs(math.log(seconds[place] / measured)))
+    return every[0].grid[nearest]
+
+
+LIKELY = 40
+"""Configurations that a tuned table may have held."""
+
+
+def _part(product: Product, found: Ranked, one: Configuration) -> tuple[float, dict[str, float]]:
+    """Predicted seconds of a product and their causes."""
+    steps = configured_steps(one, found)
+    analytic = tile_times(product, steps, tile_constants())
+    seconds = learned_s(product, steps, found)
+    return seconds, product_causes(analytic, 0, seconds)
+
+
+def _beside(
+    every: Sequence[Ranked], predicted: float, measured: float, repeats_sd: float
+) -> GainBelief:
+    """The gain where what ran is known: what the model was off for that, it is off in part for all
+    others.
+    """
+    ranker, device = shipped_ranker(), every[0].steps.device
+    shared = ranker.shared(device)
+    seconds = sum(found.estimate_s for found in every) * (measured / predicted) ** shared
+    sd = math.sqrt(ranker.log_sd(device) ** 2 * (1.0 - shared * shared) + repeats_sd**2)
+    return gain_belief(math.log(measured / seconds), sd, ranker.card.usual_gain)
+
+
+def _alone(
+    every: Sequence[Ranked], measured: float, repeats_sd: float, error: GroupError | None
+) -> GainBelief:
+    """The gain where what ran is not known."""
+    ranker = shipped_ranker()
+    log = math.log(measured / sum(found.estimate_s for found in every))
+    sd = ranker.log_sd(every[0].steps.device)
+    if error is not None:
+        log, sd = log + error.log, math.hypot(error.own_sd, error.sd)
+    return gain_belief(log, math.hypot(sd, repeats_sd), ranker.card.usual_gain)
+
+
+def _faster(
+    every: Sequence[Ranked], ran: Configuration | None, belief: GainBelief, measured: float,
+    bound_s: float,
+) -> Faster | None:  # fmt: skip
+    """The best configuration and its gain over the measured time.
+
+    Args:
+        ran: None = not known: then a slow time says that it was not the best one.
+    """
+    best = every[0].grid[int(every[0].order[0])]
+    if best == ran or belief.middle < NONE:  # as likely as not to be none
+        return None
+    least, most = belief.ends
+    low, middle, high = (
+        max(measured * math.exp(-log), bound_s) for log in (most, belief.middle, least)
+    )
+
+    def gain(time: float) -> float:
+        return 100.0 * max(1.0 - time / measured, 0.0)
+
+    return Faster(
+        best, US * middle, US * low, US * high, gain(middle), gain(high), gain(low),
+        belief.chance(-math.log1p(-WORTH_PCT / 100.0)),
+    )  # fmt: skip
+
+
+def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
+    card = shipped_ranker().card
+    if device.name in card.devices:
+        return
+    yield (
+        f"{device.name} was not swept: configurations are ranked by physics and by sweeps of "
+        f"{', '.join(card.devices)}, and the interval is that of such devices"
+    )
+    if error is None:
+        return
+    size = 100.0 * abs(math.expm1(-error.log))
+    alike = f"{error.kernels} kernels alike on {device.name}"
+    if error.log < 0.0:
+        yield (
+            f"{alike} are all slower than their predicted best: as far as is likely ({size:.0f} %) "
+            "that is taken for an error of the predictions, and intervals hold both that and slow "
+            "kernels alone; name files of all that ran"
+        )
+    else:
+        yield (
+            f"{alike} tell that best times are {size:.0f} % below what is predicted, which is "
+            "taken out"
+        )
+
+
+def _quicker(usual: KernelTime, measured: float) -> Iterator[str]:
+    """Where the library's own choice is expected to be far quicker than what ran."""
+    if usual.p95_s < measured:
+        yield (
+            f"what a library usually runs takes {US * usual.estimate_s:.4g} us, at most "
+            f"{US * usual.p95_s:.4g}: "
+            f"{_other_unit(US * measured, usual) or 'did another kernel, format or library run?'}"
+        )
+
+
+def diagnosis_data(found: Diagnosis) -> dict[str, Any]:
+    """As plain tables, for JSON."""
+    data: dict[str, Any] = {
+        "measured_us": found.measured_us, "predicted_us": found.predicted_us,
+        "bound_us": found.bound_us, "bound_by": found.bound_by,
+        "bound_state": found.bound_state, "ceiling_us": found.ceiling_us,
+        "achieved": found.achieved,
+        "configuration": {**dict(found.configuration.pairs), "assumed": found.assumed},
+        "causes_us": dict(found.causes_us), "faster": None, "warnings": list(found.warnings),
+    }  # fmt: skip
+    best = found.faster
+    if best is not None:
+        data["faster"] = {
+            "configuration": dict(best.configuration.pairs),
+            "latency_us": {"estimate": best.estimate_us, "p05": best.p05_us, "p95": best.p95_us},
+            "gain_pct": {
+                "estimate": best.gain_pct, "p05": best.gain_p05_pct, "p95": best.gain_p95_pct
+            },
+            "chance_above_5_pct": best.chance,
+        }  # fmt: skip
+    return data
+
+
+def saved_us(found: Diagnosis) -> float:
+    """What the faster configuration saves of one run; 0 where there is none."""
+    return 0.0 if found.faster is None else found.measured_us - found.faster.estimate_us

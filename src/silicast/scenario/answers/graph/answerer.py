@@ -1,0 +1,240 @@
+"""Task ``graph``: one pass of a whole model in a framework, or of a program in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.framework_pass import predict_framework_pass
+from silicast.composition.passes.program import GB, ProgramPass, predict_program
+from silicast.composition.passes.training_step import (
+    state_bytes,
+    unmeasured_backward,
+    update_graph,
+    with_update,
+)
+from silicast.composition.power.energy import work_energy
+from silicast.composition.timeline.trace_events import Trace
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity, Tier
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import plan_of
+from silicast.scenario.resolving.deployments import (
+    deployment_of,
+    description,
+    framework_of,
+    machine_of,
+)
+from silicast.scenario.resolving.measured import calibrated_by
+from silicast.scenario.resolving.program_file import is_execution_trace, program_in
+from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.workloads import GraphWorkload
+from silicast.workload.training.backward import Training
+
+FRAMEWORK_OPTIONS = ("attention", "autocast")
+AUTOCAST = ("bf16", "fp16")
+MILLI = 1e3
+
+
+@final
+@dataclass(frozen=True)
+class AskedPass:
+    """The pass that a scenario asks for.
+
+    Attributes:
+        warnings: what was assumed for it.
+        model: name of the model or program; devices that run it; format of its numbers.
+        update: of the weights behind it, a pass of its own.
+    """
+
+    found: ProgramPass
+    warnings: list[str]
+    model: str
+    devices: int
+    format: str
+    update: ProgramPass | None = None
+
+
+@register
+@final
+class GraphAnswerer(Answerer):
+    """Metrics: ``e2e_ms``, ``forward_ms``, ``backward_ms`` of a pass that trains, ``energy_j`` and
+    ``power_w`` where power is modelled: one pass over
+    ``batch`` x ``seq_len`` tokens, logits of all of them. The engine says whether the framework
+    compiles; its option ``attention`` is "math" (products and softmax one by one, as with
+    ``attn_implementation="eager"``) or "fused"; its option ``autocast`` is the format of products
+    under automatic mixed precision. Of a Chakra trace, ``e2e_ms`` alone.
+    """
+
+    task: ClassVar[str] = "graph"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        if is_execution_trace(scenario):
+            from silicast.scenario.resolving.execution_trace import trace_answer
+
+            return trace_answer(scenario)
+        return _answer(pass_of(scenario), bound_only=scenario.raw.tier == "bound")
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        if is_execution_trace(scenario):
+            from silicast.scenario.resolving.execution_trace import trace_timeline
+
+            return trace_timeline(scenario)
+        from silicast.composition.timeline.trace import trace_program
+
+        asked = pass_of(scenario)
+        return trace_program(asked.found, asked.update)
+
+
+def pass_of(scenario: Scenario) -> AskedPass:
+    """The pass of a model by name, or of the program that ``workload.graph`` names.
+
+    Raises:
+        SilicastError: an unknown name, a bad file, or something not modelled.
+    """
+    work = scenario.workload
+    assert isinstance(work, GraphWorkload)
+    return _of_model(scenario, work) if work.graph is None else _of_file(scenario)
+
+
+def _of_model(scenario: Scenario, work: GraphWorkload) -> AskedPass:
+    deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
+    framework, said = framework_of(scenario, deployment.engine)
+    framework = replace(framework, autocast=_autocast(scenario, deployment))
+    trains = work.mode == "training"
+    if work.optimizer is not None and not trains:
+        raise SilicastError("an optimizer in a pass without training", field="workload.optimizer")
+    if trains:
+        framework = replace(framework, training=Training())
+    found = predict_framework_pass(deployment, work.batch or 1, work.seq_len or 1, framework)
+    update = None
+    if trains:
+        found, update = _trained(found, deployment, work.optimizer, framework.autocast)
+    return AskedPass(
+        found, [*said, *warnings], deployment.model.name, deployment.plan.gpus,
+        deployment.precision.label, update,
+    )  # fmt: skip
+
+
+def _of_file(scenario: Scenario) -> AskedPass:
+    plan = plan_of(scenario)
+    if plan.gpus > 1 or plan.dp > 1 or plan.cp > 1:
+        raise not_yet_of(PARTS["program"], "parallel")
+    machine, warnings = machine_of(scenario)
+    program = program_in(scenario, compiles=machine.engine.compiles)
+    found = predict_program(machine, program.graph, state_bytes=program.state_bytes)
+    formats = dict.fromkeys(node.op.variant.dtype for node in found.model.graph.nodes)
+    warnings = [*warnings, *program.said]
+    return AskedPass(found, warnings, found.model.graph.name, 1, " and ".join(formats))
+
+
+def _autocast(scenario: Scenario, deployment: Deployment) -> str:
+    """The format of products under automatic mixed precision; "" = none."""
+    stated = scenario.engine.options.get("autocast") if scenario.engine is not None else None
+    if stated is None:
+        return ""
+    if stated not in AUTOCAST:
+        raise SilicastError(
+            f"expected one of {', '.join(AUTOCAST)}, found {stated!r:.40}",
+            field="engine.options.autocast",
+        )
+    if deployment.precision.hidden != "fp32":
+        raise SilicastError(
+            f"the weights are {deployment.precision.hidden} already",
+            field="engine.options.autocast",
+            hint='weights = "fp32" in [precision], or leave autocast out',
+        )
+    return str(stated)
+
+
+def _trained(
+    found: ProgramPass, deployment: Deployment, optimizer: str | None, autocast: str
+) -> tuple[ProgramPass, ProgramPass | None]:
+    """With what training keeps in memory, and what is not known of backward kernels; and the update
+    of an optimizer, if one is named.
+    """
+    products = autocast or deployment.precision.hidden
+    total, directions, update = found.total, dict(found.directions), None
+    rule = None if optimizer is None else update_rule(optimizer)
+    if rule is not None:
+        update = predict_program(deployment.machine, update_graph(deployment, rule))
+        total = with_update(total, update.total, "e2e")
+    board = deployment.device.architecture
+    directions["backward"] = unmeasured_backward(directions["backward"], products, board)
+    total = unmeasured_backward(total, products, board)
+    held = state_bytes(deployment, rule)
+    return replace(found, total=total, directions=directions, state_bytes=held), update
+
+
+def _answer(asked: AskedPass, *, bound_only: bool) -> Answer:
+    found = asked.found
+    named = {"e2e_ms": found.total}
+    named |= {f"{way}_ms": each for way, each in found.directions.items() if way != "optimizer"}
+    tier: Tier = "bound" if bound_only else found.total.tier
+    return answer(
+        metrics={
+            name: latency_of(prediction, bound_only=bound_only).times(MILLI)
+            for name, prediction in named.items()
+        }
+        | ({} if bound_only else _energy(asked)),
+        bound={name: prediction.bound_seconds * MILLI for name, prediction in named.items()},
+        tier=tier,
+        domain=found.total.domain,
+        warnings=[*found.total.warnings, *asked.warnings, *_too_large(found)],
+        why=_why(asked),
+    )
+
+
+def _energy(asked: AskedPass) -> dict[str, Quantity]:
+    """Of the pass on all devices, where power is modelled."""
+    found = asked.found
+    kernels_j = found.kernels_j + (asked.update.kernels_j if asked.update else 0.0)
+    stages = found.model.graph.plan.pp
+    energy = work_energy(
+        found.model.machine, found.total.latency_s, kernels_j / stages, asked.devices
+    )
+    return {} if energy is None else {"energy_j": energy.energy_j, "power_w": energy.power_w}
+
+
+def _too_large(found: ProgramPass) -> list[str]:
+    """A warning where it does not fit into the device's memory."""
+    device = found.model.machine.device
+    if found.memory.total <= device.dram.capacity_bytes:
+        return []
+    needs = f"needs {found.memory.total / GB:.1f} GB of {device.dram.capacity_bytes / GB:.1f} GB"
+    return [f"{needs} on {device.name}: it does not fit"]
+
+
+def _why(asked: AskedPass) -> dict[str, Any]:
+    found, machine = asked.found, asked.found.model.machine
+    memory, coverage = found.memory, found.coverage
+    names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
+    sizes = {name: getattr(memory, name) / GB for name in names}
+    usable = machine.device.dram.capacity_bytes / GB
+    return {
+        **why_tree(found.total.part),
+        "uncertainty": uncertainty_of({"e2e_ms": found.total}),
+        "clock_mhz": found.clock_hz / 1e6,
+        "memory_gb": {
+            **{name: size for name, size in sizes.items() if size},
+            "usable": usable,
+            "excess": max(memory.total / GB - usable, 0.0),
+        },
+        "memory_peak_at": memory.peak_node,
+        "coverage": {
+            "operations": coverage.operations, "modelled": coverage.modelled,
+            "time_share": round(coverage.time_share, 6), "unmodelled": dict(coverage.unmodelled),
+        },
+        **calibrated_by(
+            machine.evidence, [node.op for node in found.model.graph.nodes], machine.engine,
+            "graph training" if "backward" in found.directions else "graph",
+        ),
+        "deployment": description(machine, asked.model, asked.devices, asked.format),
+    }  # fmt: skip

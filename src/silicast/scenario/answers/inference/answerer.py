@@ -1,0 +1,260 @@
+"""Task ``inference``: one static batch of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import (
+    MAX_EVALUATED_STEPS,
+    StaticBatch,
+    predict_static_batch,
+    steps_together,
+)
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Prediction, Quantity, Tier
+from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
+from silicast.kernels.physics.knowledge import not_measured, unknown_cap
+from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answers.inference.batch_figures import figures_of
+from silicast.scenario.answers.inference.room import batch_room
+from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.usual_lengths import generated
+from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
+from silicast.scenario.resolving.measured import calibrated_by
+from silicast.scenario.uncertainty import uncertainty_of
+from silicast.scenario.workloads import InferenceWorkload
+from silicast.workload.models.model import ModelConfig
+
+if TYPE_CHECKING:
+    from silicast.composition.passes.static_batch import BatchSteps
+    from silicast.composition.timeline.trace_events import Trace
+    from silicast.workload.frameworks.eager import Framework
+
+MILLI = 1e3
+MOST_LENGTHS = 1 << 17
+"""Sequences of all states that are evaluated together."""
+
+
+@register
+@final
+class InferenceAnswerer(Answerer):
+    """Metrics: ``prefill_ms``, ``decode_step_ms`` (median step), ``total_ms``, ``memory_gb``, and
+    what :mod:`~silicast.scenario.answers.inference.batch_figures` makes of them.
+    """
+
+    task: ClassVar[str] = "inference"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return _answered(_prepared(scenario))
+
+    def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+        """See :class:`~silicast.scenario.answerer.Answerer`: batches of one deployment are
+        evaluated together.
+        """
+        found: dict[int, Answer | SilicastError] = {}
+        groups: dict[Deployment, list[tuple[int, _Prepared]]] = {}
+        for place, scenario in enumerate(scenarios):
+            try:
+                one = _prepared(scenario)
+            except SilicastError as error:
+                found[place] = error
+                continue
+            groups.setdefault(one.deployment, []).append((place, one))
+        for group in groups.values():
+            for part in _parts(group):
+                steps = _steps_of([one for _, one in part])
+                for (place, one), known in zip(part, steps, strict=True):
+                    try:
+                        found[place] = _answered(one, known)
+                    except SilicastError as error:
+                        found[place] = error
+        return [found[place] for place in range(len(scenarios))]
+
+    def trace(self, scenario: Scenario) -> Trace:
+        """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
+        from silicast.composition.timeline.trace import trace_static_batch
+
+        work = scenario.workload
+        assert isinstance(work, InferenceWorkload)
+        deployment, framework, _ = batch_deployment(scenario)
+        lengths = lengths_of(work)
+        return trace_static_batch(deployment, lengths, work.output_len, framework=framework)
+
+
+@final
+@dataclass(frozen=True)
+class _Prepared:
+    """A scenario, what runs it, and what must be known of that."""
+
+    scenario: Scenario
+    work: InferenceWorkload
+    deployment: Deployment
+    framework: Framework | None
+    lengths: list[int]
+    warnings: list[str]
+
+
+_Steps = tuple["BatchSteps", "BatchSteps"]
+
+
+def _prepared(scenario: Scenario) -> _Prepared:
+    work = scenario.workload
+    assert isinstance(work, InferenceWorkload)
+    deployment, framework, warnings = batch_deployment(scenario)
+    lengths = lengths_of(work)
+    if not deployment.model.causal and work.output_len > 1:
+        raise SilicastError(
+            f"{deployment.model.name} is an encoder and generates no tokens",
+            field="workload.output_len",
+            hint="1 = the pass over the input alone",
+        )
+    warnings += _too_long(deployment.model, max(lengths), work.output_len)
+    return _Prepared(scenario, work, deployment, framework, lengths, warnings)
+
+
+def _answered(one: _Prepared, steps: _Steps | None = None) -> Answer:
+    """The answer; ``steps``: those of its batch, if they are known."""
+    deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
+    found = predict_static_batch(deployment, lengths, one.work.output_len, one.framework, steps)
+    near = any(steps.model.kernels_domain != "in" for steps in found.steps)
+    if near and deployment.device.structure is None:  # else its models say so
+        warnings.append(not_measured(deployment.device))
+    bound_only = one.scenario.raw.tier == "bound"
+    figures = {}
+    if not bound_only:
+        cluster = one.scenario.raw.cluster
+        price = deployment.machine.links.price_per_gpu_hour if cluster else None
+        figures = figures_of(found, deployment, len(lengths), one.work.output_len, price)
+    reply = _answer(found, deployment, warnings, figures, bound_only=bound_only)
+    if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
+        reply.why["room"] = room
+    if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
+        from silicast.composition.step.imbalance import imbalance
+
+        if waited := imbalance(deployment, lengths):
+            reply.why["imbalance"] = waited
+    return reply
+
+
+def _parts(group: list[tuple[int, _Prepared]]) -> Iterator[list[tuple[int, _Prepared]]]:
+    """A group cut so that its states hold at most :data:`MOST_LENGTHS` sequences together."""
+    part: list[tuple[int, _Prepared]] = []
+    size = 0
+    for each in group:
+        own = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
+        if part and size + own > MOST_LENGTHS:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += own
+    yield part
+
+
+def _steps_of(part: Sequence[_Prepared]) -> Sequence[_Steps | None]:
+    """The steps of batches of one deployment; None where each must find its own."""
+    if len(part) == 1 or part[0].framework is not None:
+        return [None] * len(part)
+    batches = [(one.lengths, one.work.output_len) for one in part]
+    try:
+        return steps_together(part[0].deployment, batches)
+    except SilicastError:  # each says what is wrong
+        return [None] * len(part)
+
+
+def lengths_of(work: InferenceWorkload) -> list[int]:
+    """Tokens of each prompt."""
+    return work.input_lens or [work.input_len or 1] * (work.batch or 1)
+
+
+def batch_deployment(scenario: Scenario) -> tuple[Deployment, Framework | None, list[str]]:
+    """What runs a static batch, how a framework runs the model's code if one does, and what was
+    assumed.
+    """
+    deployment, warnings = deployment_of(scenario, options=("attention",))
+    if deployment.engine.kind != "framework":
+        return deployment, None, warnings
+    framework, said = framework_of(scenario, deployment.engine)
+    work = scenario.workload
+    assert isinstance(work, InferenceWorkload)
+    if len(set(lengths_of(work))) > 1:
+        said.append(f"{deployment.engine.name} pads all prompts to the longest")
+    return deployment, framework, [*said, *warnings]
+
+
+def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
+    """A warning where the longest sequence exceeds what the model was made for."""
+    out = generated(model, output)
+    if not 0 < model.max_positions < prompt + out:
+        return []
+    longest = f"{model.name} is made for at most {model.max_positions}{' together' * bool(out)}"
+    said = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
+    return [f"{said}: {longest}"]
+
+
+def _answer(
+    found: StaticBatch,
+    deployment: Deployment,
+    warnings: list[str],
+    figures: Mapping[str, Quantity],
+    *,
+    bound_only: bool,
+) -> Answer:
+    metrics: dict[str, Quantity] = {}
+    bound: dict[str, float] = {}
+    for name, prediction in _predictions(found).items():
+        metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
+        bound[name] = prediction.bound_seconds * MILLI
+    memory = found.memory_gb
+    if deployment.model.assumed:
+        from silicast.composition.errors.assumed_structure import with_assumed_structure
+
+        memory = with_assumed_structure(memory)
+    metrics["memory_gb"] = memory
+    metrics |= figures
+    domain = found.total.domain
+    if domain == "in" and unknown_cap(deployment.device):
+        domain = "near"
+    if stored := unmeasured_cache(deployment.precision.kv_cache):
+        domain = "near" if domain == "in" else domain
+        warnings = [*warnings, UNMEASURED_CACHE.format(stored)]
+    tier: Tier = "bound" if bound_only else found.total.tier
+    return answer(
+        metrics=metrics, bound=bound, tier=tier, domain=domain,
+        warnings=[*found.total.warnings, *warnings], why=_why(found, deployment),
+    )  # fmt: skip
+
+
+def _predictions(found: StaticBatch) -> dict[str, Prediction]:
+    """Metric -> its prediction; without decode steps where nothing is decoded."""
+    named = {
+        "prefill_ms": found.prefill, "decode_step_ms": found.decode_step, "total_ms": found.total,
+    }  # fmt: skip
+    return {name: prediction for name, prediction in named.items() if prediction is not None}
+
+
+def _why(found: StaticBatch, deployment: Deployment) -> dict[str, Any]:
+    tree = why_tree(found.total.part)
+    if found.decode_step is not None:
+        tree["decode_step"] = why_tree(found.decode_step.part)
+    tree["uncertainty"] = uncertainty_of(_predictions(found))
+    tree["clock_mhz"] = {"prefill": found.clock_hz[0] / 1e6}
+    if found.decode_step is not None:
+        tree["clock_mhz"]["decode"] = found.clock_hz[1] / 1e6
+    memory = found.memory
+    tree["memory_gb"] = {
+        name: getattr(memory, name) / 1e9
+        for name in ("weights", "kv_cache", "activations", "framework", "usable", "excess")
+    }
+    if deployment.model.assumed:
+        tree["assumed_of_model"] = list(deployment.model.assumed)
+    ops = dict.fromkeys(node.op for steps in found.steps for node in steps.model.graph.nodes)
+    tree |= calibrated_by(deployment.machine.evidence, ops, deployment.engine, "inference")
+    tree["deployment"] = description(
+        deployment.machine, deployment.model.name, deployment.plan.gpus, deployment.precision.label
+    )
+    return tree

@@ -1,0 +1,237 @@
+"""One workload on many devices: a static batch, or users who each want a speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import msgspec
+
+from silicast.composition.memory.memory import static_batch_memory
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.static_batch import batch_memory
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity
+from silicast.exploration.carried import Carried, Demand, fewest_devices
+from silicast.exploration.prices import Price, PriceList
+from silicast.exploration.smallest_plan import smallest_plan
+from silicast.hardware.catalog import device_of
+from silicast.scenario.answer import Answer, Belief, Reply, answer, refusal
+from silicast.scenario.answers.inference.answerer import batch_deployment, lengths_of
+from silicast.scenario.answers.inference.batch_figures import cost_per_million
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolving.deployments import description
+from silicast.scenario.run import reply_to
+from silicast.scenario.workloads import InferenceWorkload
+
+Tree = dict[str, Any]
+
+NOT_FITTING: Final = "does not fit"
+SEARCHED: Final = ("tp", "pp")
+"""Degrees of which one that is stated leaves nothing to search."""
+MILLI: Final = 1e3
+CAVEAT: Final = (
+    "closed form of steady users, without bursts and tails: silicast capacity simulates them"
+)
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """One device under one plan.
+
+    Attributes:
+        label: what it is called among the others.
+        scenario: that was answered, with the plan that was found.
+        price: of a device; None = not known.
+    """
+
+    label: str
+    scenario: Tree
+    reply: Reply
+    price: Price | None = None
+
+    @property
+    def plan(self) -> dict[str, int]:
+        """The degrees that are more than one."""
+        degrees = self.scenario.get("parallel") or {}
+        return {name: int(degree) for name, degree in degrees.items() if degree != 1}
+
+    @property
+    def fits(self) -> bool:
+        """Whether it was answered and fits in memory."""
+        return isinstance(self.reply, Answer) and not self._excess
+
+    @property
+    def reason(self) -> str:
+        """Why it does not fit, or was not answered; "" = it fits."""
+        if isinstance(self.reply, Answer):
+            return self._excess
+        error = self.reply.error
+        where = f"{error.field}: " if error.field not in ("", "device", "parallel") else ""
+        device = self.scenario.get("device")
+        message = error.message.removeprefix(f"{device}: ")  # a file, which the label names
+        return f"{where}{message}{f' ({error.hint})' if error.hint else ''}"
+
+    @property
+    def _excess(self) -> str:
+        assert isinstance(self.reply, Answer)
+        return next((line for line in self.reply.warnings if line.startswith(NOT_FITTING)), "")
+
+
+def compared(
+    scenario: Mapping[str, Any],
+    devices: Sequence[str],
+    plans: Sequence[Mapping[str, int]] = ({},),
+    prices: PriceList | None = None,
+) -> Iterator[Candidate]:
+    """A static batch on each device under each plan; where a plan states neither tp nor pp, the
+    smallest that fits is taken.
+
+    Args:
+        scenario: of task ``inference``; its device and plan are replaced.
+    """
+    for device in devices:
+        for plan in plans:
+            tree = {**scenario, "device": device, "parallel": {**plan}}
+            if not any(name in plan for name in SEARCHED):
+                tree["parallel"] |= _smallest(tree)
+            label = _label(device, plan, tree["parallel"], named=len(plans) > 1)
+            yield _priced(Candidate(label, tree, reply_to(tree)), prices)
+
+
+def carrying(
+    scenario: Mapping[str, Any],
+    devices: Sequence[str],
+    users: int,
+    tokens_per_user_s: float,
+    plans: Sequence[Mapping[str, int]] = ({},),
+    prices: PriceList | None = None,
+) -> Iterator[Candidate]:
+    """The fewest devices of each kind that give users their speed.
+
+    Args:
+        scenario: of task ``inference``, whose lengths are those of every request.
+        tokens_per_user_s: that each user sees on average, at least.
+    """
+    for device in devices:
+        for plan in plans:
+            tree = {**scenario, "device": device, "parallel": {**plan}}
+            searches = not any(name in plan for name in SEARCHED)
+            try:
+                ready = decode(tree)
+                deployment, warnings = _deployment(ready)
+                work = ready.workload
+                assert isinstance(work, InferenceWorkload)
+                demand = Demand(
+                    users, 1.0 / tokens_per_user_s, max(lengths_of(work)), work.output_len
+                )
+                found = fewest_devices(deployment, demand, searches=searches)
+            except SilicastError as error:
+                label = _label(device, plan, {}, named=len(plans) > 1)
+                yield _priced(Candidate(label, tree, refusal(error)), prices)
+                continue
+            chosen = found.deployment.plan
+            tree["parallel"] = {**plan, "tp": chosen.tp, "pp": chosen.pp}
+            label = _label(device, plan, tree["parallel"], named=len(plans) > 1)
+            yield _priced(Candidate(label, tree, _answer(found, demand, warnings)), prices)
+
+
+def _answer(found: Carried, demand: Demand, warnings: Sequence[str]) -> Answer:
+    loop, deployment = found.loop, found.deployment
+    rate, gpus = found.tokens_per_s, found.gpus.estimate
+    wait_s = loop.prompt_wait_s()
+    first_s = Quantity(
+        loop.first_s.estimate + wait_s, loop.first_s.p05, loop.first_s.p95 + 2.0 * wait_s
+    )
+    metrics = {
+        "gpus": found.gpus,
+        "ttft_mean_ms": first_s.times(MILLI),
+        "tpot_mean_ms": loop.tpot_s.times(MILLI),
+        "output_tokens_per_s": rate,
+        "output_tokens_per_s_per_gpu": rate.times(1.0 / gpus),
+    }
+    lengths = [demand.prompt_tokens] * loop.clients
+    memory = static_batch_memory(deployment, lengths, demand.output_tokens)
+    metrics["memory_gb"] = Quantity.exact(memory.total / 1e9)
+    if (energy := loop.energy()) is not None:
+        metrics["power_w"], metrics["energy_per_output_token_j"] = energy.power_w, energy.energy_j
+    why = {
+        "users": {
+            "asked": demand.users, "a_replica": loop.clients, "replicas": found.replicas,
+            "room_of_a_replica": found.room, "tpot_limit_ms": demand.tpot_s * MILLI,
+        },
+        "deployment": description(
+            deployment.machine, deployment.model.name, int(gpus), deployment.precision.label
+        ),
+    }  # fmt: skip
+    prediction = loop.decode
+    said = [*prediction.warnings, *warnings]
+    return answer(
+        metrics=metrics, bound={}, tier=prediction.tier, domain=prediction.domain, warnings=said,
+        why=why,
+    )  # fmt: skip
+
+
+def _deployment(scenario: Scenario) -> tuple[Deployment, list[str]]:
+    """Of a scenario whose engine serves.
+
+    Raises:
+        SilicastError: it does not, or the model generates nothing.
+    """
+    deployment, framework, warnings = batch_deployment(scenario)
+    if framework is not None or not deployment.model.causal or deployment.model.encoder is not None:
+        raise SilicastError(
+            f"users of {deployment.model.name} under {deployment.engine.name} have no closed form",
+            field="--users", hint="silicast serve simulates them, compare --batch takes a batch",
+        )  # fmt: skip
+    return deployment, warnings
+
+
+def _smallest(tree: Tree) -> dict[str, int]:
+    """The degrees of the smallest plan that fits; {} where none does, or nothing can be asked."""
+    try:
+        scenario = decode(tree)
+        deployment, framework, _ = batch_deployment(scenario)
+    except SilicastError:
+        return {}
+    work = scenario.workload
+    assert isinstance(work, InferenceWorkload)
+    lengths = lengths_of(work)
+    plan = smallest_plan(
+        deployment, lambda each: not batch_memory(each, lengths, work.output_len, framework).excess
+    )
+    return {} if plan is None else {"tp": plan.tp, "pp": plan.pp}
+
+
+def _label(device: str, stated: Mapping[str, int], plan: Mapping[str, int], *, named: bool) -> str:
+    """The device with what was found for it, and what was stated where plans are compared."""
+    own = {**stated} if named else {}
+    own |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
+    return " ".join((device, *(f"{name}={degree}" for name, degree in own.items())))
+
+
+def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
+    """With what it costs, where its price is known."""
+    if prices is None:
+        return candidate
+    try:
+        price = prices.of(device_of(candidate.scenario["device"]).name)
+    except SilicastError:
+        return candidate
+    reply = candidate.reply
+    if price is None or not isinstance(reply, Answer):
+        return replace(candidate, price=price)
+    metrics = dict(reply.metrics)
+    gpus = metrics.get("gpus")
+    count = int(reply.why["deployment"]["devices"])
+    if gpus is not None:
+        metrics["cost_per_hour"] = Belief(
+            *(n * price.per_hour for n in msgspec.structs.astuple(gpus))
+        )
+    for what in ("output_tokens", "sequences"):
+        if (rate := metrics.get(f"{what}_per_s")) is not None:
+            cost = cost_per_million(rate, count, price.per_hour)
+            metrics[f"cost_per_million_{what}"] = Belief.of(cost)
+    return replace(candidate, reply=msgspec.structs.replace(reply, metrics=metrics), price=price)

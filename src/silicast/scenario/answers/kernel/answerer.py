@@ -1,0 +1,369 @@
+"""Task ``kernel``: one kernel on one device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeGuard, final
+
+from silicast.composition.power.clock import not_held
+from silicast.composition.step.pipes import kernel_pipes
+from silicast.composition.step.remarks import ELSEWHERE
+from silicast.core.errors import SilicastError, over_limit
+from silicast.core.plain_data import shown
+from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
+from silicast.hardware.device import Device
+from silicast.hardware.platforms import listed, runs_on
+from silicast.kernels.implementation import Implementation
+from silicast.kernels.physics import power
+from silicast.kernels.physics.energy import UNMEASURED, states_energy
+from silicast.kernels.physics.formats import unmeasured_cache
+from silicast.kernels.physics.knowledge import not_measured
+from silicast.kernels.rows.chain_model import MEMORY_RANGE, ChainedKernel
+from silicast.learning.artefact import load_artefact
+from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
+from silicast.learning.tiers import Evidence
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolve import (
+    POWER_NOT_MODELLED,
+    above_power,
+    device_of,
+    evidence_of,
+    find_any_device,
+    limit_warnings,
+    namesake_warnings,
+)
+from silicast.scenario.resolving.measured import calibrated_by
+from silicast.workload.graphs.op import Op, OpBatch
+from silicast.workload.libraries.catalog import library
+from silicast.workload.libraries.library_file import Facts
+
+MICRO = 1e6
+MILLI = 1e3
+GIGA = 1e9
+MAX_WORK = 1 << 60
+MANY = 1024
+"""From so many cases on the remembered times are dropped, so that a long batch stays small."""
+UNUSED = ("model", "engine", "precision", "parallel", "cluster", "host")
+"""Fields that a kernel's time does not depend on."""
+NOT_MULTIPLIED = frozenset(
+    ("num_kv_heads", "experts", "ep", "tp", "nodes", "sms", "kv_lora_rank", "qk_nope_head_dim",
+     "qk_rope_head_dim", "v_head_dim",
+     "q_lora_rank", "q_rank", "kv_rank", "nope", "rope", "value", "index_heads", "index_dim",
+     "selected", "window", "block", "group", "out_groups", "out_rank", "compress_ratio")
+)  # fmt: skip
+"""Sizes that share other sizes' work or add to it."""
+OF_MODULES = frozenset(("hidden", "head_dim"))
+"""Sizes of a module's projections, which do not multiply what its attention sees."""
+STATED = {"version": "library_version", "kernel": "variant"}
+"""Properties of an op's variant that any text may be -> their fields."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A case with its names resolved."""
+
+    op: Op
+    device: Device
+    bound_only: bool
+    evidence: Evidence
+    warnings: list[str]
+    limit_w: float = math.inf
+    detailed: bool = False
+
+
+@register
+@final
+class KernelAnswerer(Answerer):
+    """Metrics: ``latency_us``; ``energy_mj`` where the device has a power model; ``memory_gb`` of
+    ops that providers run as chains of kernels.
+    """
+
+    task: ClassVar[str] = "kernel"
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        (found,) = _answers([_prepare(scenario)])
+        if isinstance(found, SilicastError):
+            raise found
+        return found
+
+    def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
+        """All cases of a device in one vectorised call, which changes no answer."""
+        found: list[Answer | SilicastError | None] = [None] * len(scenarios)
+        by_device: dict[tuple[Device, Evidence], list[tuple[int, _Prepared]]] = {}
+        for i, scenario in enumerate(scenarios):
+            try:
+                case = _prepare(scenario)
+            except SilicastError as error:
+                found[i] = error
+            else:
+                by_device.setdefault((case.device, case.evidence), []).append((i, case))
+        for rows in by_device.values():
+            answers = _answers([case for _, case in rows])
+            for (i, _), each in zip(rows, answers, strict=True):
+                found[i] = each
+        if len(scenarios) >= MANY:
+            forget()
+        return [row for row in found if row is not None]
+
+
+def _answers(cases: list[_Prepared]) -> list[Answer | SilicastError]:
+    """Answers of cases of one device."""
+    found = _times(cases)
+    said = _idle_names(cases, found)
+    return [_guarded(*each) for each in zip(cases, found, said, strict=True)]
+
+
+def _times(cases: list[_Prepared]) -> list[KernelTime | SilicastError]:
+    """Times of cases of one device; if one of them is refused, each is asked on its own."""
+    try:
+        return list(times([case.op for case in cases], cases[0].device, cases[0].evidence))
+    except SilicastError as error:
+        if len(cases) == 1:
+            return [error]
+    by_family: dict[tuple[object, ...], list[int]] = {}
+    for i, case in enumerate(cases):
+        by_family.setdefault((case.op.family, case.op.variant), []).append(i)
+    found: dict[int, KernelTime | SilicastError] = {}
+    for rows in by_family.values():
+        if len(rows) == len(cases):
+            found |= {i: _times([cases[i]])[0] for i in rows}
+        else:
+            found |= dict(zip(rows, _times([cases[i] for i in rows]), strict=True))
+    return [found[i] for i in range(len(cases))]
+
+
+def _idle_names(cases: list[_Prepared], found: list[KernelTime | SilicastError]) -> list[list[str]]:
+    """Warnings of texts that change nothing about each case's time."""
+    said: list[list[str]] = [[] for _ in cases]
+    for name, field in STATED.items():
+        asked = [i for i, case in enumerate(cases) if _is_asked(case.op, name)]
+        plain = [_without(cases[i], name) for i in asked]
+        for i, other in zip(asked, _times(plain) if plain else (), strict=True):
+            time = found[i]
+            if isinstance(time, SilicastError) or isinstance(other, SilicastError):
+                continue
+            if replace(time, op=other.op) == other:
+                text = getattr(cases[i].op.variant, name)
+                said[i].append(
+                    f"{field} {shown(text)} changes nothing: no kernels of this op and these sizes "
+                    "are told apart by it"
+                )
+    return said
+
+
+def _is_asked(op: Op, name: str) -> bool:
+    """Whether a text is stated that may change the time: not the only kernel that is meant."""
+    variant = op.variant
+    if name == "kernel" and variant.kernel in library(variant.library).kernel_names.get(
+        op.family, ()
+    ):
+        return False
+    return bool(getattr(variant, name))
+
+
+def _without(case: _Prepared, name: str) -> _Prepared:
+    own = case.op.variant
+    variant = replace(own, version="") if name == "version" else replace(own, kernel="")
+    return replace(case, op=replace(case.op, variant=variant))
+
+
+def _guarded(
+    case: _Prepared, time: KernelTime | SilicastError, said: list[str]
+) -> Answer | SilicastError:
+    if isinstance(time, SilicastError):
+        return time
+    try:
+        return _answer(replace(case, warnings=[*case.warnings, *said]), time)
+    except SilicastError as error:
+        return error
+
+
+def _prepare(scenario: Scenario) -> _Prepared:
+    raw, kernel = scenario.raw, scenario.kernel
+    assert kernel is not None
+    refuse_unmodelled(scenario, "speculative", "lora", "colocation", "pools", "links")
+    device = device_of(scenario)
+    check_sizes(kernel.op, implementation_of(kernel.op, device))
+    warnings = [*ignored(scenario, *UNUSED), *kernel.warnings]
+    warnings += [f"{name} is not modelled and changes nothing" for name in kernel.words]
+    warnings += [*namesake_warnings(device), *limit_warnings(scenario)]
+    facts = Facts.of(kernel.op.variant, device.architecture)
+    places = library(facts.library).runs_on
+    if not runs_on(device, places):
+        said = ELSEWHERE.format(facts.library, device.name, listed(places), "its kernels")
+        warnings.append(said)
+    elif name := unmodelled_library(kernel.op, device):
+        warnings.append(
+            f"library {name} has no model of its own for {kernel.op.family}: it counts as the "
+            "usual one"
+        )
+    warnings += [
+        remark.text
+        for remark in library(facts.library).remarks
+        if kernel.op.family in remark.op and remark.hold(facts)
+    ]
+    evidence = replace(evidence_of(scenario, device), ceilings=True)
+    warnings += evidence.warnings(device)
+    limit_w = math.inf
+    built = find_any_device(raw.device, scenario.folder) if raw.device is not None else device
+    binds = raw.limits.power_w is not None and not above_power(built, raw.limits)
+    if kernel.board == "hot" or (not kernel.board and binds):
+        device = device.in_state("hot")
+    if raw.limits.power_w is not None:
+        if power.limits(device):
+            limit_w = raw.limits.power_w
+        elif not states_energy(device):
+            warnings.append(POWER_NOT_MODELLED)
+    return _Prepared(
+        op=kernel.op, device=device, bound_only=raw.tier == "bound", evidence=evidence,
+        detailed=scenario.raw.why == "full", warnings=warnings, limit_w=limit_w,
+    )  # fmt: skip
+
+
+def unmodelled_library(op: Op, device: Device) -> str:
+    """The library that an op asks for, if it changes nothing about its time; else ""."""
+    name = op.variant.library
+    known = library(name)
+    usual = op.family == "gemm" and device.vendor.casefold() in known.usual_on
+    apart = known.tells_apart(op.family, op.variant.dtype) and device.execution_model == "simt"
+    return "" if not name or usual or apart or _was_learned(op, device) else name
+
+
+def _was_learned(op: Op, device: Device) -> bool:
+    """Whether corrections of the device's architecture tell the op's library apart."""
+    artefact = load_artefact(op.family)
+    if artefact is None:
+        return False
+    trained = artefact.find(device.architecture, op.variant.dtype)
+    return trained is not None and f"library:{op.variant.library}" in artefact.names(trained)
+
+
+def check_sizes(op: Op, model: Implementation) -> None:
+    """Refuses sizes that a kernel model does not apply to, and work beyond all sense.
+
+    Raises:
+        SilicastError: kind "limit"; names the dimension.
+    """
+    plain = 1
+    lists: list[tuple[int, ...]] = []
+    module = op.family.endswith("_module")
+    for name, value in op.dims:
+        low, high = model.dims.get(name, (0, MAX_WORK))
+        sizes = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if _is_size(v))
+        for size in sizes:
+            if not low <= size <= high:
+                raise over_limit(
+                    f"{op.family} kernels are modelled for {name} = {low} to {high}, found {size}",
+                    f"workload.kernel.{name}",
+                )
+        if isinstance(value, tuple):
+            lists.append(sizes)
+        elif name not in NOT_MULTIPLIED and not (module and name in OF_MODULES):
+            plain *= max(1, sizes[0])
+    work = plain * sum(math.prod(row) for row in zip(*lists, strict=True)) if lists else plain
+    if work > MAX_WORK:
+        raise over_limit(
+            "more work than any kernel does",
+            "workload.kernel",
+            "the product of all sizes is limited to 2^60",
+        )
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    """A scenario's dimensions are whole numbers, never symbols."""
+    return isinstance(value, int)
+
+
+def _answer(case: _Prepared, time: KernelTime) -> Answer:
+    if not time.bound_s > 0.0:
+        raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
+    latency, tier = _latency(case, time)
+    warnings = [*case.warnings, *time.warnings]
+    if unmeasured_cache(case.op.variant.kv_dtype):
+        pass  # said by the time itself
+    elif not time.measured and case.device.structure is not None:
+        warnings = list(dict.fromkeys([*warnings, not_measured(case.device)]))
+    elif not time.measured:
+        warnings.append(
+            f"no measured {case.op.family} kernels in {case.op.variant.dtype} of architecture "
+            f"{case.device.architecture}: constants of others stand in"
+        )
+    elif time.domain != "in":
+        warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
+    if case.limit_w < math.inf:
+        warnings += not_held(time.clock_share, case.device.clocks.boost_hz)
+    metrics = {"latency_us": latency.times(MICRO)}
+    if time.energy_j is not None and not case.bound_only:
+        metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
+        if not time.power_measured:
+            warnings.append(UNMEASURED.format(case.device.architecture))
+    metrics |= _memory(case)
+    return answer(
+        metrics=metrics, bound={"latency_us": time.bound_s * MICRO}, tier=tier, domain=time.domain,
+        warnings=warnings, why=_why(case, time, latency),
+    )  # fmt: skip
+
+
+def _memory(case: _Prepared) -> dict[str, Quantity]:
+    """Most that is allocated at once, of ops that providers run as chains of kernels."""
+    model = implementation_of(case.op, case.device)
+    if not isinstance(model, ChainedKernel):
+        return {}
+    peak = float(model.peak_bytes(OpBatch.single(case.op), case.device)) / GIGA
+    return {"memory_gb": Quantity(peak, peak / MEMORY_RANGE, peak * MEMORY_RANGE)}
+
+
+def _within(energy: Quantity, most: float) -> Quantity:
+    """An energy whose upper end a limit on power keeps from exceeding ``most``."""
+    high = max(energy.estimate, min(energy.p95, most))
+    return Quantity(energy.estimate, energy.p05, high)
+
+
+def _latency(case: _Prepared, time: KernelTime) -> tuple[Quantity, Tier]:
+    if case.bound_only:
+        return Quantity(time.bound_s, time.bound_s, time.p95_s), "bound"
+    return Quantity(time.estimate_s, time.p05_s, time.p95_s), time.tier
+
+
+def _why(case: _Prepared, time: KernelTime, latency: Quantity) -> dict[str, Any]:
+    part = Part(
+        name=case.op.family,
+        exposed_ps=to_picoseconds(latency.estimate),
+        bound_ps=to_picoseconds(time.bound_s),
+        bound_by=time.bound_by,
+        ceiling_ps=to_picoseconds(time.ceiling_s or 0.0),
+    )
+    if case.detailed:
+        waits = kernel_pipes(case.op, case.device, case.evidence, part.exposed_ps)
+        part = replace(part, children=waits)
+    found = why_tree(part)
+    if time.waves > 0.0:
+        found["waves"] = round(time.waves, 4)
+    if time.memory_s > 0.0:
+        found["of_memory"] = round(time.memory_s / time.estimate_s, 4)
+    likely = implementation_of(case.op, case.device).configurations(case.op, case.device)
+    if likely:
+        found["configuration"] = next(iter(likely))
+        found["likely_configurations"] = dict(likely)
+    elif time.choice:
+        found["configuration"] = time.choice
+    shares = {name: round(value, 6) for name, value in sorted(time.shared_log_sd.items())}
+    found["log_sd"] = {**shares, "independent": round(time.independent_log_sd, 6)}
+    found["device"] = case.device.name
+    if time.tier == "calibrated" and not case.bound_only:
+        found |= calibrated_by(case.evidence, [case.op])
+    if power.limits(case.device):
+        found["board"] = case.device.power_state
+    if time.clock_share < 1.0:
+        found["clock_mhz"] = {"kernel": _clock_mhz(case, time)}
+    return found
+
+
+def _clock_mhz(case: _Prepared, time: KernelTime) -> float:
+    return case.device.clocks.boost_hz * time.clock_share / 1e6

@@ -1,0 +1,146 @@
+"""Task ``plan``: the best way to spread a training step over a cluster, and why others lose."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, final
+
+from silicast.composition.passes.training_step import Batch
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+from silicast.distributed.search.candidates import FIELDS, RECOMPUTES, Candidates, Space, candidates
+from silicast.distributed.search.search import FINALISTS, Finalist, Found, search, why_slower, words
+from silicast.distributed.search.search_file import SearchFile
+from silicast.scenario.answer import Answer
+from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answers.plan.search_inputs import search_inputs
+from silicast.scenario.answers.training.answerer import answer_of
+from silicast.scenario.answers.training.training_memory import needed_bytes
+from silicast.scenario.answers.training.training_runs import Prepared, TrainingRun, prepared
+from silicast.scenario.decode import Scenario
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.watch import Watch
+from silicast.scenario.workloads import PlanWorkload
+
+SHOWN = 12
+"""Runners-up and plans of the frontier that an answer names."""
+
+
+@register
+@final
+class PlanAnswerer(Answerer):
+    """Metrics: those of task ``training`` under the best plan; ``why.candidates`` has the others.
+    Degrees that the scenario states other than 1 are kept.
+    """
+
+    task: ClassVar[str] = "plan"
+    searches: ClassVar[bool] = True
+
+    def answer(self, scenario: Scenario) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return best_plan(scenario)[0]
+
+    def watched(self, scenario: Scenario, watch: Watch) -> Answer:
+        """See :class:`~silicast.scenario.answerer.Answerer`."""
+        return best_plan(scenario, watch)[0]
+
+
+def best_plan(
+    scenario: Scenario, watch: Watch | None = None, finalists: int = FINALISTS
+) -> tuple[Answer, Found]:
+    """The answer to a search, and every plan that it predicted.
+
+    Args:
+        finalists: plans to predict in full.
+
+    Raises:
+        SilicastError: nothing is legal, or nothing fits; the file is of another search.
+    """
+    told = watch or Watch()
+    work = scenario.workload
+    assert isinstance(work, PlanWorkload)
+    if work.training is None:
+        raise not_yet_of(PARTS["serving plans"], "workload")
+    if work.objective == "latency":
+        raise SilicastError(
+            "a step has no latency", field="workload.objective", hint="step_time, or mfu"
+        )
+    asked = prepared(scenario, work.training)
+    rank, plan = asked.rank, asked.rank.plan
+    links = rank.deployment.machine.links
+    pinned = {
+        name: getattr(plan, name)
+        for name in FIELDS
+        if hasattr(plan, name) and getattr(plan, name) > 1 and name not in ("dp", "etp", "zero")
+    }
+    table = scenario.raw.parallel
+    for name in ("schedule", "shard"):
+        if getattr(table, name):
+            raise not_yet_of(PARTS["plan search"], f"parallel.{name}", name)
+    pinned |= {"dp": table.dp} if table.dp else {}
+    pinned |= {"zero": table.zero} if table.zero is not None else {}
+    pinned |= {"etp": table.etp} if table.etp else {}
+    if work.training.micro_batch > 1:
+        pinned["micro_batch"] = work.training.micro_batch
+    if asked.recompute is not None:
+        if asked.recompute not in RECOMPUTES:
+            field = "workload.training.recompute"
+            raise not_yet_of(PARTS["plan search"], field, "module that is computed again")
+        pinned["recompute"] = RECOMPUTES.index(asked.recompute)
+    gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
+    legal = candidates(
+        Space(
+            rank.deployment.model, gpus or links.gpus, max(links.domain, links.gpus_per_node),
+            rank.seq_len, work.training.global_batch, pinned, table.sp not in (0, False),
+        )
+    )  # fmt: skip
+    kept = None
+    if told.resume is not None:
+        kept = SearchFile.open(told.resume, search_inputs(scenario, asked))
+    own = rank.deployment
+    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    bits = asked.overlap.gradient_bits
+
+    def needed(plans: Candidates) -> F64:
+        return needed_bytes(rank, asked.optimizer, bits, plans)
+
+    found = search(
+        rank, legal, needed, usable, optimizer=asked.optimizer,
+        overlap=asked.overlap, done=told.searched, finalists=finalists, kept=kept,
+    )  # fmt: skip
+    return answer_of(scenario, _run(asked, found), more=_candidates(found)), found
+
+
+def _run(asked: Prepared, found: Found) -> TrainingRun:
+    best = found.finalists[0]
+    batch = Batch(best.rank.seq_len, best.rank.micro_batch, best.micro_batches)
+    return TrainingRun(
+        best.rank, batch, asked.optimizer, None, found.best, asked.overlap, asked.warnings
+    )
+
+
+def _candidates(found: Found) -> dict[str, Any]:
+    """What else was tried, for an answer's reasons."""
+    best = found.finalists[0]
+    return {
+        "search": {
+            "legal": found.legal, "fitting": found.fitting, "predicted": len(found.finalists),
+            "refused": list(found.unplaced[:SHOWN]),
+        },
+        "candidates": [
+            {
+                "plan": words(each.plan, each.rank.micro_batch, _recompute(each)),
+                "step_time_s": each.seconds, "memory_gb": each.memory_bytes / 1e9,
+                "why_not": "" if each is best else why_slower(best, each),
+            }
+            for each in found.finalists[:SHOWN]
+        ],
+        "frontier": [
+            {"plan": words(plan, micro, how), "step_time_s": seconds, "memory_gb": size / 1e9}
+            for plan, micro, how, seconds, size in found.frontier[:SHOWN]
+        ],
+    }  # fmt: skip
+
+
+def _recompute(each: Finalist) -> str:
+    training = each.rank.framework.training
+    return training.recompute if training is not None else "none"

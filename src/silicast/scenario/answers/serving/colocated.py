@@ -1,0 +1,230 @@
+"""Task ``serving`` with ``colocation``: several models on the same devices, each against alone.
+
+Every pool serves the workload as it is stated, drawn with a seed of its own. Metrics of a pool are
+called ``NAME.tpot_p99_ms``; those without a name are of all requests together. A latency over what
+the same requests take where the model has the devices to itself is ``NAME.tpot_p99_ratio``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from silicast.composition.prices.paced import Pace
+from silicast.core.numerics import F64
+from silicast.core.prediction import Z90, Part, Quantity, weakest_tier, worst_domain
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answers.serving.served import Served
+from silicast.scenario.answers.serving.simulated import Simulated
+from silicast.scenario.answers.serving.tenants import Neighbour, shared_of
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.traffic import traffic_of
+from silicast.scenario.workloads import ServingWorkload
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.statistics.metrics import QUANTILES
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.uncertainty import paced
+
+INTERFERENCE: Final = "co-location"
+LATENCIES: Final = ("ttft", "tpot", "e2e")
+SUMS: Final = (
+    "output_tokens_per_s", "output_tokens_per_s_per_gpu", "total_tokens_per_s", "requests_per_s",
+    "goodput_per_s", "preemptions",
+)  # fmt: skip
+
+
+def answer_of(scenario: Scenario) -> Answer:
+    """The answer to a serving scenario whose pools share devices.
+
+    Raises:
+        SilicastError: it cannot be simulated.
+    """
+    return Colocated(scenario).answer()
+
+
+@final
+class Colocated:
+    """A serving scenario whose pools share devices, simulated beside each other and alone."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        work, seed = scenario.workload, scenario.raw.seed or 0
+        assert isinstance(work, ServingWorkload)
+        traffic = [
+            traffic_of(work, seed + place, scenario.folder) for place in range(len(scenario.pools))
+        ]
+        self._requests = [each.requests for each in traffic]
+        longest = max(int(each.input_tokens.max()) for each in self._requests)
+        expected = Expected(longest, self._requests[0].concurrency)
+        self._shared, said = shared_of(scenario, expected)
+        neighbours = self._shared.neighbours
+        self.warnings = [
+            *said,
+            "colocation: every pool serves the workload as stated, by a seed of its own",
+            *dict.fromkeys(text for each in traffic for text in each.remarks),
+        ]
+        pairs = list(zip(neighbours, self._requests, strict=True))
+        self._served = [Served(each.fleet, own, work.slo) for each, own in pairs]
+        self._alone = [each.alone.serve(own) for each, own in pairs]
+        together = self._together(0.0)
+        self._found = [self._simulated(place, own) for place, own in enumerate(together)]
+        self._paced: dict[float, list[Records]] = {}
+
+    def _simulated(self, place: int, records: Records) -> Simulated:
+        self._served[place].observe(records)
+        return Simulated(
+            self._shared.neighbours[place].fleet,
+            lambda _: records,
+            lambda pace: self._again(place, pace),
+            {INTERFERENCE: self._shared.log_sd},
+        )
+
+    def _again(self, place: int, pace: Pace) -> Records:
+        """One model's requests at one of the two paces that its interval asks for; the others are
+        as slow or quick as they would be then, since all share one device.
+        """
+        slow = pace == self._found[place].error.pace(Z90)
+        deviations = Z90 if slow else -Z90
+        if deviations not in self._paced:
+            self._paced[deviations] = self._together(deviations)
+        return self._paced[deviations][place]
+
+    def _together(self, deviations: float) -> list[Records]:
+        specs = [each.fleet.specs for each in self._shared.neighbours]
+        if deviations:
+            paces = [each.error.pace(deviations) for each in self._found]
+            specs = [
+                [paced(spec, pace) for spec in own] for own, pace in zip(specs, paces, strict=True)
+            ]
+        return self._shared.simulate(self._requests, specs)
+
+    def answer(self) -> Answer:
+        """See :func:`answer_of`."""
+        neighbours = self._shared.neighbours
+        replies = [
+            found.answer(served.metrics_of)
+            for found, served in zip(self._found, self._served, strict=True)
+        ]
+        metrics, bound = self._of_all(replies)
+        for place, (each, reply) in enumerate(zip(neighbours, replies, strict=True)):
+            for name, belief in reply.metrics.items():
+                metrics[f"{each.name}.{name}"] = Quantity(belief.estimate, belief.p05, belief.p95)
+            bound |= {f"{each.name}.{name}": value for name, value in reply.bound.items()}
+            metrics |= self._ratios(place, metrics)
+        warnings = dict.fromkeys(
+            text for text in (*self.warnings, *(w for reply in replies for w in reply.warnings))
+        )
+        return answer(
+            metrics=metrics,
+            bound=bound,
+            tier=weakest_tier([*(reply.tier for reply in replies), "analytic"]),
+            domain=worst_domain(
+                [*(reply.domain for reply in replies), "near" if self._isolated else "out"]
+            ),
+            warnings=list(warnings),
+            why=self._why(replies),
+        )
+
+    @property
+    def _isolated(self) -> bool:
+        return self._shared.law is None
+
+    def _of_all(self, replies: Sequence[Answer]) -> tuple[dict[str, Quantity], dict[str, float]]:
+        """Metrics of all requests of all models: rates add up; a latency errs as that of the model
+        that errs most.
+        """
+        found, bound = {}, {}
+        for latency in LATENCIES:
+            values = self._values(latency)
+            if not len(values):
+                continue
+            named = {"mean": float(values.mean())}
+            named |= {name: float(np.quantile(values, at)) for name, at in QUANTILES.items()}
+            for statistic, value in named.items():
+                name = f"{latency}_{statistic}_ms"
+                own = [reply.metrics[name] for reply in replies if name in reply.metrics]
+                low = min(each.p05 / each.estimate for each in own)
+                high = max(each.p95 / each.estimate for each in own)
+                least = min(reply.bound.get(name, 0.0) for reply in replies)
+                bound[name] = least
+                found[name] = Quantity(
+                    value, max(value * min(low, 1.0), min(least, value)), value * max(high, 1.0)
+                )
+        for name in SUMS:
+            own = [reply.metrics[name] for reply in replies if name in reply.metrics]
+            if own:
+                found[name] = Quantity(
+                    sum(each.estimate for each in own),
+                    sum(each.p05 for each in own),
+                    sum(each.p95 for each in own),
+                )
+        return found, bound
+
+    def _values(self, latency: str) -> F64:
+        """Of every request of every model, milliseconds."""
+        each = [getattr(found.records, f"{latency}_s")() * 1e3 for found in self._found]
+        return np.concatenate(each)
+
+    def _ratios(self, place: int, metrics: Mapping[str, Quantity]) -> dict[str, Quantity]:
+        """Latencies over those alone. Both err alike in what steps take, so that the ratio errs as
+        the slowdown does, which is judged.
+        """
+        name, served = self._shared.neighbours[place].name, self._served[place]
+        alone = served.metrics_of(self._alone[place])
+        spread = math.exp(Z90 * self._shared.log_sd)
+        found = {}
+        for latency in LATENCIES:
+            for statistic in ("mean", *QUANTILES):
+                key = f"{latency}_{statistic}_ms"
+                own = metrics.get(f"{name}.{key}")
+                if own is None or alone.get(key, 0.0) <= 0.0:
+                    continue
+                ratio = own.estimate / alone[key]
+                low, high = ratio / spread, ratio * spread
+                found[f"{name}.{latency}_{statistic}_ratio"] = Quantity(
+                    ratio, max(low, min(ratio, 1.0)), high
+                )
+        return found
+
+    def _why(self, replies: Sequence[Answer]) -> dict[str, Any]:
+        neighbours = self._shared.neighbours
+        parts = [
+            replace(found.part(), name=each.name)
+            for found, each in zip(self._found, neighbours, strict=True)
+        ]
+        pools = [
+            self._pool(place, each, reply)
+            for place, (each, reply) in enumerate(zip(neighbours, replies, strict=True))
+        ]
+        tree = why_tree(Part.group("serving", parts))
+        tree["colocation"] = {
+            "mode": self._shared.mode,
+            "pools": {each.name: pool for each, pool in zip(neighbours, pools, strict=True)},
+        }
+        tree["pools"] = {
+            each.name: reply.why["deployment"]
+            for each, reply in zip(neighbours, replies, strict=True)
+        }
+        return tree
+
+    def _pool(self, place: int, each: Neighbour, reply: Answer) -> dict[str, Any]:
+        """One model: its part of the device, what it takes alone, and what its queue says."""
+        served = self._served[place]
+        alone = served.metrics_of(self._alone[place])
+        told = served.why()
+        told.pop("knee", None)  # it is of a model alone
+        return {
+            "part": each.part,
+            "alone": {
+                f"{latency}_{statistic}_ms": alone[f"{latency}_{statistic}_ms"]
+                for latency in LATENCIES
+                for statistic in ("mean", "p99")
+                if f"{latency}_{statistic}_ms" in alone
+            },
+            **told,
+            "tiers": reply.why["tiers"],
+            "uncertainty": reply.why["uncertainty"],
+        }

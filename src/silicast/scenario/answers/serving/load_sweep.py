@@ -1,0 +1,151 @@
+"""One serving scenario under many loads: the curve of latency against load, and its knee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer
+from silicast.scenario.reading.series import series
+from silicast.scenario.set_fields import with_fields
+from silicast.serving.capacity.knee import knee_of
+from silicast.serving.capacity.objective import Objective
+
+FIELD: Final = "--sweep"
+EXAMPLE: Final = "for example rate=1..20 or concurrency=1,2,4..256"
+FIELDS: Final = {"rate": "rate_per_s", "concurrency": "concurrency"}
+"""What is swept -> field of the arrival."""
+MOST: Final = 64
+"""Points of a sweep."""
+
+
+@final
+@dataclass(frozen=True)
+class Loads:
+    """Loads in ascending order.
+
+    Attributes:
+        what: "rate" (requests a second) or "concurrency" (clients).
+    """
+
+    what: str
+    values: tuple[float, ...]
+
+    def arrival(self, value: float) -> dict[str, Any]:
+        """How requests come at one of them."""
+        kind = "poisson" if self.what == "rate" else "closed"
+        return {"kind": kind, FIELDS[self.what]: value if self.what == "rate" else int(value)}
+
+    @staticmethod
+    def of(text: str) -> Loads:
+        """Loads as a user writes them: values with commas between; two points go on from the two
+        values before, by their ratio if the next is the same ratio away, else by their difference,
+        and by 1 after a single one.
+
+        Raises:
+            SilicastError: not of that form, no load at all, or more than :data:`MOST`.
+
+        >>> Loads.of("rate=1..4").values, Loads.of("concurrency=1,2,4..20").values
+        ((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 4.0, 8.0, 16.0, 20.0))
+        >>> Loads.of("rate=0.5,1..3").values
+        (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+        """
+        what, equals, words = (part.strip() for part in text.partition("="))
+        if not equals or what not in FIELDS:
+            raise _wrong(f"expected rate= or concurrency=, found {text[:60]!r}")
+        values = series(words, lambda text: _number(text, what), MOST, _wrong)
+        if values != sorted(set(values)):
+            raise _wrong(f"{words[:60]!r}: loads must grow", "from the smallest to the largest")
+        if len(values) > MOST:
+            raise _wrong(
+                f"{len(values)} loads, and at most {MOST} are swept",
+                "state the step, as rate=1,3..20, or a ratio, as 1,2,4..256",
+            )
+        return Loads(what, tuple(values))
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """Answers of a sweep, as far as it came.
+
+    Attributes:
+        points: (load, answer or the reason why there is none) in ascending order of loads.
+    """
+
+    what: str
+    points: tuple[tuple[float, Answer | SilicastError], ...]
+
+    @property
+    def answered(self) -> list[tuple[float, Answer]]:
+        """Loads with an answer."""
+        return [(load, found) for load, found in self.points if isinstance(found, Answer)]
+
+    @property
+    def knee(self) -> int | None:
+        """The place of the knee among the answered; None where it is not inside."""
+        found = self.answered
+        if len(found) < 3:
+            return None
+        rates = [answer.metrics["requests_per_s"].estimate for _, answer in found]
+        waits = [answer.metrics["e2e_mean_ms"].estimate for _, answer in found]
+        place = knee_of(rates, waits)
+        return place if 0 < place < len(found) - 1 else None
+
+    @property
+    def saturated(self) -> int | None:
+        """The first answered load whose queue only grows, or that is more than steps of the largest
+        batch can answer; None = there is none, or clients wait for their answers.
+        """
+        if self.what != "rate":
+            return None
+        for place, (load, answer) in enumerate(self.answered):
+            grows = answer.why["requests"]["queue_growth"] > Objective.growth
+            if grows or load > answer.why["knee"]["most_per_s"]:
+                return place
+        return None
+
+
+def with_load(scenario: Mapping[str, Any], loads: Loads, value: float) -> dict[str, Any]:
+    """The scenario at one load."""
+    return with_fields(scenario, {"workload.arrival": loads.arrival(value)})
+
+
+def points_of(
+    scenario: Mapping[str, Any], loads: Loads
+) -> Iterator[tuple[float, Answer | SilicastError]]:
+    """Answers one by one, each with the same seed; an error of one load ends none of the others,
+    but of the first load all.
+
+    Raises:
+        SilicastError: the first load cannot be answered.
+    """
+    from silicast.scenario.decode import decode
+    from silicast.scenario.run import run
+
+    for number, value in enumerate(loads.values):
+        try:
+            yield value, run(decode(with_load(scenario, loads, value)))
+        except SilicastError as error:
+            if number == 0:
+                raise
+            yield value, error
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise _wrong(f"{text[:40]!r} is not a number") from None
+    if not 0.0 < value < math.inf:
+        raise _wrong(f"{text[:40]!r} is not above zero")
+    if what == "concurrency" and value != int(value):
+        raise _wrong(f"{text[:40]!r} is not a whole number of clients")
+    return value
+
+
+def _wrong(message: str, hint: str = EXAMPLE) -> SilicastError:
+    return SilicastError(message, field=FIELD, hint=hint)

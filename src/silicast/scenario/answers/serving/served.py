@@ -1,0 +1,320 @@
+"""A serving scenario ready to be simulated, and everything that its simulation tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.power.energy import with_model_error
+from silicast.core.numerics import I64
+from silicast.core.prediction import Quantity
+from silicast.scenario.answers.inference.room import served_room
+from silicast.scenario.workloads import SloTable
+from silicast.serving.capacity.knee import estimated_knee
+from silicast.serving.capacity.objective import Objective, queue_growth
+from silicast.serving.capacity.room import room_under
+from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
+from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.statistics.energy import log_sd, power
+from silicast.serving.statistics.metrics import (
+    QUANTILES,
+    goodput_per_s,
+    host_use,
+    kv_use,
+    queue,
+    rates,
+    statistics_ms,
+    transfers_ms,
+)
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.use import device_use, limited_by, step_shares
+from silicast.serving.traffic.requests import Requests
+
+if TYPE_CHECKING:
+    from silicast.composition.timeline.trace_events import Trace
+
+
+@final
+class Served:
+    """Requests on a fleet.
+
+    Args:
+        slo: by which goodput is counted.
+    """
+
+    def __init__(self, fleet: Fleet, requests: Requests, slo: SloTable | None = None) -> None:
+        self.fleet, self.requests, self.slo = fleet, requests, slo
+        self._current: Simulation | None = None
+        self._first: Records | None = None
+
+    @property
+    def entry(self) -> Pool:
+        """The first pool that takes in requests."""
+        return self.fleet.entry
+
+    @property
+    def deployment(self) -> Deployment:
+        """Of that pool."""
+        return self.entry.deployment
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """Of its replicas."""
+        return self.entry.spec
+
+    @property
+    def replicas(self) -> int:
+        """How many it has."""
+        return self.entry.count
+
+    @property
+    def blocks(self) -> list[int]:
+        """Of the KV cache of each replica."""
+        return [spec.limits.blocks * spec.groups for spec in self.fleet.specs]
+
+    @property
+    def records(self) -> Records:
+        """Of the first run; complete when it has ended.
+
+        Raises:
+            ValueError: none has begun.
+        """
+        if self._first is None:
+            raise ValueError("nothing was simulated yet")
+        return self._first
+
+    @property
+    def answered(self) -> int:
+        """Requests that are answered in the run under way."""
+        return len(self._current.records.finished) if self._current is not None else 0
+
+    @property
+    def finished(self) -> int:
+        """Requests that were answered in the first run, as far as it came."""
+        return len(self._first.finished) if self._first is not None else 0
+
+    def simulate(self, specs: Sequence[ReplicaSpec] | None = None) -> Records:
+        """The requests on other replicas, by default on the fleet's own.
+
+        Raises:
+            SilicastError: a request can never run.
+        """
+        self._current = self.fleet.simulation(self.requests, specs)
+        if self._first is None:
+            self._first = self._current.records
+        return self._current.run()
+
+    def observe(self, records: Records) -> None:
+        """Notes the first run where something else has simulated it."""
+        self._first = records
+
+    def metrics_of(self, records: Records) -> dict[str, float]:
+        """Every metric of a run."""
+        found = {**statistics_ms(records), **transfers_ms(records), **rates(records)}
+        found["output_tokens_per_s_per_gpu"] = found["output_tokens_per_s"] / self.fleet.gpus
+        if not self.deployment.model.causal:
+            found["sequences_per_s"] = found["requests_per_s"]
+            found["sequences_per_s_per_gpu"] = found["requests_per_s"] / self.fleet.gpus
+        if self.slo is not None:
+            found["goodput_per_s"] = self.goodput(records, found)
+        if records.verified:
+            found["acceptance_length"] = records.accepted / records.verified
+        if self.requests.content is not None:
+            held, asked = records.reused, self.requests.input_tokens
+            rows = records.finished
+            found["prefix_hit_rate"] = float(held[rows].sum() / max(asked[rows].sum(), 1))
+        found |= host_use(records)
+        found["preemptions"] = float(records.sequences.preemptions.sum())
+        sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
+        found |= kv_use(records, self.blocks, sizes)
+        found |= queue(records)
+        found |= device_use(records, self.fleet)
+        if (hourly := self.fleet.cost_per_hour) is not None:
+            each = hourly / 3600.0 / found["output_tokens_per_s"]
+            found["cost_per_million_output_tokens"] = each * 1e6
+            if not self.deployment.model.causal:
+                million_s = 1e6 / found["sequences_per_s"]
+                found["cost_per_million_sequences"] = hourly / 3600.0 * million_s
+            if each:
+                found["output_tokens_per_cost"] = 1.0 / each
+        return found
+
+    def power(self) -> dict[str, Quantity]:
+        """Power and energy of the first run, where power is modelled."""
+        pools = self.fleet.pools
+        found = {
+            name: with_model_error(value, log_sd(pools, least / value), least, most)
+            for name, (value, least, most) in power(self.records, self.fleet).items()
+        }
+        each = found.get("energy_per_output_token_j")
+        if each is not None and each.p05:
+            per = Quantity(1.0 / each.estimate, 1.0 / each.p95, 1.0 / each.p05)
+            found["output_tokens_per_joule"] = per
+        if not self.deployment.model.causal and "energy_per_request_j" in found:
+            found["energy_per_sequence_j"] = found["energy_per_request_j"]
+        return found
+
+    def goodput(self, records: Records, metrics: Mapping[str, float]) -> float:
+        """Requests a second that keep the objective: a limit on a quantile is a limit on each
+        request, and while a mean is above its limit none counts.
+        """
+        limits = self._objective
+        if any(
+            metrics.get(name, 0.0) > limit for name, limit in limits.named.items() if "mean" in name
+        ):
+            return 0.0
+        return goodput_per_s(records, limits_a_request(limits))
+
+    @property
+    def _objective(self) -> Objective:
+        slo = self.slo or SloTable()
+        return Objective.of({name: getattr(slo, name) for name in slo.__struct_fields__})
+
+    def trace(self) -> Trace:
+        """The timeline of what was simulated."""
+        from silicast.serving.statistics.trace import trace_of
+
+        return trace_of(self.records, self.deployment.model.name, self.blocks)
+
+    def exposition(self) -> str:
+        """What the engine would export after the run, as Prometheus scrapes it.
+
+        Raises:
+            SilicastError: its metrics are not known.
+        """
+        from silicast.serving.statistics.exported import exposition, metric_names
+
+        names = metric_names(self.deployment.engine.name)
+        return exposition(self.records, names, self.deployment.model.name, self.blocks)
+
+    def why(self) -> dict[str, Any]:
+        """What held requests back, how steps were filled, and where the knee is."""
+        records, spec = self.records, self.spec
+        prompt = int(np.median(self.requests.input_tokens))
+        found: dict[str, Any] = {
+            "requests": {"sent": len(self.requests), "answered": len(records.finished)}
+            | self._offered(),
+            "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
+            "batch": {n: round(v, 6) for n, v in step_shares(records).items()},
+            "engine_limits": self._limits(),
+        }
+        if self.deployment.model.causal and not spec.policy.one_pass:
+            found["room"] = self._room()
+        moved = records.sequences.traffic.by_name
+        if any(moved.values()):
+            found["host_memory"] = moved
+        if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
+            knee = estimated_knee(spec, self.requests, self.replicas)
+            found["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
+        found["queued"] = {n: round(v, 6) for n, v in found["queued"].items()}
+        lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
+        if lengths:
+            found["speculation"] = self._speedup(lengths[0])
+        if self.slo is not None:
+            found["slo"] = self._verdicts(self._objective)
+        return found
+
+    def _room(self) -> dict[str, Any]:
+        """Of all replicas of the pool that decodes, for sequences like the longest request."""
+        pool = next((each for each in self.fleet.pools if each.spec.role != "prefill"), self.entry)
+        longest = int((self.requests.input_tokens + self.requests.output_tokens).max())
+        room = room_under(pool.spec.limits, pool.spec.layout, pool.deployment, longest)
+        return served_room(replace(room, sequences=room.sequences * pool.count))
+
+    def _limits(self) -> dict[str, Any]:
+        """What the engines are started with, all replicas of a pool; by pool where there are
+        several.
+        """
+        found = {
+            pool.name: {
+                "sequences": pool.spec.limits.sequences * pool.spec.groups * pool.count,
+                "step_tokens": pool.spec.limits.step_tokens,
+                "kv_blocks": pool.spec.limits.blocks * pool.spec.groups * pool.count,
+                "block_tokens": pool.spec.layout.block_tokens,
+            }
+            for pool in self.fleet.pools
+        }
+        return found[self.fleet.entry.name] if len(found) == 1 else found
+
+    def _speedup(self, expected: float) -> dict[str, Any]:
+        """The same requests without drafts: how much longer each waits for a token."""
+        drafted, alone = self.records, self._undrafted()
+        found: dict[str, Any] = {"acceptance_length_expected": round(expected, 6)}
+        rows = drafted.finished[self.requests.output_tokens[drafted.finished] > 1]
+        if len(rows):
+            spans = [(each.done_ns - each.first_ns)[rows] for each in (alone, drafted)]
+            quicker = spans[0] / np.maximum(spans[1], 1)
+            found["tpot_without_mean_ms"] = float(alone.tpot_s().mean()) * 1e3
+            found["tpot_speedup"] = {
+                name: round(float(np.quantile(quicker, at)), 6)
+                for name, at in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9))
+            }
+        rate, plain = (rates(each)["output_tokens_per_s"] for each in (drafted, alone))
+        return found | {"throughput_speedup": round(rate / plain, 6)}
+
+    def _undrafted(self) -> Records:
+        return replace(self.fleet, pools=self.fleet.undrafted).serve(self.requests)
+
+    def _offered(self) -> dict[str, float]:
+        """Requests a second that come, where no turn waits for the one before, and how much longer
+        each second of them waits; where clients are so few that they hold requests back, requests
+        a second that they send.
+        """
+        offered = _rate(self.requests.arrival_ns)
+        if int(self.requests.after.max()) >= 0 or not offered:
+            return {}
+        found = {"offered_per_s": round(offered, 6)}
+        if self.requests.concurrency:
+            sent = self.records.sent_ns
+            return found | {"sent_per_s": round(_rate(sent[sent >= 0]), 6)}
+        return found | {"queue_growth": round(max(queue_growth(self.records), 0.0), 6)}
+
+    def held_back(self) -> list[str]:
+        """A remark where requests are sent later than they come, since all clients wait."""
+        rates, requests = self._offered(), self.requests
+        late = int((self.records.sent_ns > requests.arrival_ns).sum())
+        if "sent_per_s" not in rates or not late:
+            return []
+        return [
+            (
+                f"workload.arrival.concurrency = {requests.concurrency}: {late} of {len(requests)} "
+                f"requests are sent later than they come, {rates['sent_per_s']:.3g} of "
+                f"{rates['offered_per_s']:.3g} a second; latencies count from when they are sent"
+            )
+        ]
+
+    def _verdicts(self, limits: Objective) -> dict[str, dict[str, Any]]:
+        """Statistic -> its limit, its value and whether it is kept."""
+        found = {}
+        for name, value in limits.values(self.records).items():
+            limit = limits.limit(name)
+            shown = name
+            if name not in limits.named:
+                shown = f"{name.removesuffix('_ms')}_p{limits.quantile * 100:g}_ms"
+            found[shown] = {"limit": limit, "value": value, "kept": value <= limit}
+        return found
+
+
+def _rate(times_ns: I64) -> float:
+    """Events a second, from the first to the last; 0 = all at once."""
+    span_ns = int(times_ns.max() - times_ns.min())
+    return (len(times_ns) - 1) * 1e9 / span_ns if span_ns else 0.0
+
+
+def limits_a_request(limits: Objective) -> dict[str, float]:
+    """Latency -> the lowest limit on a request or on a quantile, milliseconds.
+
+    >>> limits = Objective.of({"ttft_ms": 500.0, "ttft_p99_ms": 400.0, "e2e_mean_ms": 1.0})
+    >>> limits_a_request(limits)
+    {'ttft': 400.0}
+    """
+    found = dict(limits.each)
+    for name, limit in limits.named.items():
+        latency, statistic, _ = name.split("_")
+        if statistic in QUANTILES:
+            found[latency] = min(limit, found.get(latency, limit))
+    return found

@@ -1,0 +1,187 @@
+"""What traffic, and the pools that serve it, must satisfy together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from silicast.core.errors import unknown_name
+from silicast.core.plain_data import shown
+from silicast.scenario.reading.strict import near, require
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.schema import PoolLinkTable, PoolTable
+from silicast.scenario.workloads import (
+    ArrivalTable,
+    DistributionTable,
+    Length,
+    ServingWorkload,
+    SloTable,
+)
+
+ROLES = {"prefill": "decode", "decode": "prefill"}
+"""Role of a pool -> the role of those without which it answers nothing."""
+
+
+def check_pools(pools: Mapping[str, PoolTable], links: Mapping[str, PoolLinkTable]) -> None:
+    """Refuses roles that answer nothing without another, and links that join no two roles.
+
+    Raises:
+        SilicastError: names the pool or link and what is missing.
+    """
+    by_role: dict[str, list[str]] = {}
+    for name, pool in pools.items():
+        if pool.role and pool.role not in ROLES:
+            known = near(pool.role, tuple(ROLES))
+            raise unknown_name(f"unknown name {shown(pool.role)}", f"pools.{name}.role", known)
+        by_role.setdefault(pool.role, []).append(name)
+    for role, missing in ROLES.items():
+        for name in by_role.get(role, [])[:1]:
+            require(
+                missing in by_role, f"no other pool has role {missing!r}", f"pools.{name}.role",
+                f'add a pool with role = "{missing}", or leave role out for a pool that does both',
+            )  # fmt: skip
+    _links(pools, links, by_role)
+
+
+def _links(
+    pools: Mapping[str, PoolTable],
+    links: Mapping[str, PoolLinkTable],
+    by_role: Mapping[str, list[str]],
+) -> None:
+    for place, (name, link) in enumerate(links.items()):
+        for end, pool, role in (("from", link.source, "prefill"), ("to", link.target, "decode")):
+            field = f"links.{name}.{end}"
+            if pool is not None and pool not in pools:
+                raise unknown_name(f"no pool {shown(pool)}", field, near(pool, pools))
+            ends = by_role.get(role, [])
+            require(
+                bool(ends) or not pools, f"no pool has role {role!r}: no cache moves", field,
+                "add roles prefill and decode to pools, or leave the link out",
+            )  # fmt: skip
+            if pool is None or not ends:
+                continue
+            require(
+                pool in ends, f"pool {shown(pool)} has not role {role!r}", field,
+                f"caches move from prefill to decode: {' or '.join(ends)}",
+            )  # fmt: skip
+            if len(ends) > 1:
+                raise not_yet_of(PARTS["links"], field)
+        if place:
+            raise not_yet_of(PARTS["links"], f"links.{name}")
+    require(
+        bool(pools) or not links, "there are no pools to join", "links",
+        "a link joins a pool with role = prefill and one with role = decode",
+    )  # fmt: skip
+
+
+_TRACE = ("path", "rows", "bad_rows")
+_RATE = ("rate_per_s", "burst", "ramp_to_per_s", "ramp", "exact_rate", "concurrency", *_TRACE)
+_ARRIVAL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "closed": (("concurrency",), ("concurrency", *_TRACE)), "poisson": (("rate_per_s",), _RATE),
+    "gamma": (("rate_per_s",), ("cv", *_RATE)), "trace": ((), ("concurrency", *_TRACE)),
+}  # fmt: skip
+"""kind -> (fields it needs, fields it may have)."""
+
+
+def check_arrival(w: ArrivalTable, field: str) -> None:
+    """Refuses fields that an arrival of its kind lacks or has not."""
+    needed, allowed = _ARRIVAL[w.kind]
+    for name in w.__struct_fields__[1:]:
+        given = getattr(w, name) is not None
+        require(
+            given or name not in needed, "is missing", f"{field}.{name}",
+            f"arrival of kind {w.kind} needs it",
+        )  # fmt: skip
+        require(
+            not given or name in allowed, f"is not part of arrival kind {w.kind}",
+            f"{field}.{name}", f"{w.kind} takes {' or '.join(allowed)}",
+        )  # fmt: skip
+    traced = (w.path is not None) + (w.rows is not None)
+    require(
+        traced < 2 and (traced == 1 or w.kind != "trace"), "expected either path or rows", field
+    )
+    require(
+        traced == 1 or w.bad_rows is None, "goes with a trace: path or rows", f"{field}.bad_rows"
+    )
+    for name in ("ramp", "exact_rate"):
+        require(
+            not getattr(w, name) or (w.ramp_to_per_s is None) == (name == "exact_rate"),
+            "goes with ramp_to_per_s" if name == "ramp" else "goes with a constant rate",
+            f"{field}.{name}",
+        )
+
+
+_DISTRIBUTION: dict[str, tuple[str, ...]] = {
+    "fixed": ("value",), "uniform": ("min", "max"), "normal": ("mean", "std"),
+    "lognormal": ("median", "sigma"), "gamma": ("mean", "std"), "exponential": ("mean",),
+    "zipf": ("min", "max", "exponent"), "values": ("values",),
+}  # fmt: skip
+"""kind -> fields it needs; min and max may bound any of them."""
+
+
+def check_length(w: Length | None, field: str) -> None:
+    """Refuses fields that a distribution of its kind lacks or has not."""
+    if not isinstance(w, DistributionTable):
+        return
+    needed = _DISTRIBUTION[w.kind]
+    for name in ("value", "mean", "std", "min", "max", "median", "sigma", "exponent", "values"):
+        given = getattr(w, name) is not None
+        require(
+            given or name not in needed, "is missing", f"{field}.{name}",
+            f"a {w.kind} distribution needs {', '.join(needed)}",
+        )  # fmt: skip
+        require(
+            not given or name in (*needed, "min", "max"),
+            f"is not part of a {w.kind} distribution",
+            f"{field}.{name}",
+        )
+    if w.min is not None and w.max is not None:
+        require(w.min <= w.max, f"min = {w.min} is above max = {w.max}", f"{field}.min")
+
+
+def check_slo(w: SloTable | None, field: str) -> None:
+    """Refuses an objective without a limit."""
+    if w is not None:
+        given = [n for n in w.__struct_fields__ if n != "quantile" and getattr(w, n) is not None]
+        require(bool(given), "sets no limit", field, "ttft_ms, tpot_ms, itl_ms, e2e_ms, ...")
+
+
+def check_serving(w: ServingWorkload, field: str) -> None:
+    """Refuses traffic whose fields contradict each other."""
+    check_arrival(w.arrival, f"{field}.arrival")
+    for name in ("input_len", "output_len"):
+        value = getattr(w, name)
+        if w.arrival.path is None and w.arrival.rows is None:
+            require(
+                value is not None, "is missing", f"{field}.{name}", "a length or a distribution"
+            )
+        check_length(value, f"{field}.{name}")
+        require(
+            w.range_ratio is None or not isinstance(value, DistributionTable),
+            "range_ratio goes with plain lengths",
+            f"{field}.range_ratio",
+        )
+    if w.prefix is not None:
+        require(
+            (w.prefix.hit_ratio is not None) + (w.prefix.length is not None) == 1
+            or (w.prefix.hit_ratio is w.prefix.length is None and not w.prefix.cache),
+            "expected either hit_ratio or length",
+            f"{field}.prefix",
+        )
+        require(
+            w.prefix.groups == 1 or w.prefix.hit_ratio is None, "goes with length",
+            f"{field}.prefix.groups", "a hit ratio holds for all requests alike",
+        )  # fmt: skip
+    if w.sessions is not None:
+        require(
+            w.sessions.turns > 1 or not w.sessions.think_time_s, "goes with several turns",
+            f"{field}.sessions.think_time_s", "turns = 2 or more; nobody thinks after the last one",
+        )  # fmt: skip
+        traced = w.arrival.path is not None or w.arrival.rows is not None
+        require(not traced, "go with lengths, not with a trace", f"{field}.sessions")
+        require(
+            w.prefix is None or w.prefix.hit_ratio is None,
+            "goes with single requests: turns hit what was said before",
+            f"{field}.prefix.hit_ratio",
+            "prefix.length is a text that all sessions begin with",
+        )
+    check_slo(w.slo, f"{field}.slo")

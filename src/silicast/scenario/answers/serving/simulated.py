@@ -1,0 +1,301 @@
+"""From a simulation to an answer: intervals, bounds, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from silicast.composition.prices.paced import Pace
+from silicast.composition.prices.pass_prices import PassPrices
+from silicast.composition.prices.step_prices import StepPrices
+from silicast.composition.prices.step_tables import one_state
+from silicast.composition.step.step import step_model
+from silicast.composition.timeline.breakdown import Breakdown
+from silicast.core.prediction import (
+    ErrorFactors,
+    Part,
+    Prediction,
+    Quantity,
+    to_picoseconds,
+    weakest_tier,
+    worst_domain,
+)
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
+from silicast.kernels.physics.knowledge import unknown_cap
+from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.resolving.deployments import description
+from silicast.scenario.resolving.measured import calibrated_by
+from silicast.scenario.uncertainty import uncertainty_of
+from silicast.serving.simulation.adapters import AdaptedPrices
+from silicast.serving.simulation.drafting import SpeculativePrices
+from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.replica import Role
+from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.step_mix import Kind, Mix, breakdown_of, columns, mix_of
+from silicast.serving.statistics.uncertainty import (
+    Consists,
+    Metrics,
+    PaceError,
+    intervals,
+    paced,
+    seed_spread,
+)
+
+PHYSICS = "serving"
+IDLE = "idle"
+"""Time of the replicas in which no step runs, in the why tree."""
+ACCEPTANCE = "acceptance_length"
+"""Tokens that a step brings, where some are drafted."""
+DRAFTING, ADAPTERS = "drafting", "adapters"
+"""Work beside the model's, in the why tree."""
+
+
+def beyond_steps() -> dict[str, float]:
+    """Log sd of what ``ttft`` and ``tpot`` of measured runs are off by beyond their steps."""
+    constants = load_physics(PHYSICS).default
+    return {name: constants[f"{name}_log_sd"] for name in ("ttft", "tpot")}
+
+
+@final
+class Simulated:
+    """Requests on a fleet, and what is known of the result.
+
+    Steps of a kind are those of the pool that spends the most time in them.
+
+    Args:
+        simulate: the same requests on replicas of these kinds, one a replica of the fleet.
+        again: the same at another pace; None = by ``simulate``.
+        further: errors of the pace of all steps, by name, log sd.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        simulate: Callable[[Sequence[ReplicaSpec]], Records],
+        again: Callable[[Pace], Records] | None = None,
+        further: Mapping[str, float] | None = None,
+    ) -> None:
+        self._fleet, self._further = fleet, further or {}
+        self._again = again or (lambda pace: simulate([paced(spec, pace) for spec in fleet.specs]))
+        self.records = simulate(fleet.specs)
+        self._consists = Consists(self.records, fleet.entry.spec)
+        self._weights = self._consists.weights()
+        self._pools = {kind: self._pool_of(kind) for kind in self._weights}
+        table = self.records.log.table()
+        self._breakdowns: dict[Kind, Breakdown] = {}
+        self._beside: dict[Kind, list[Prediction]] = {}
+        for kind, pool in self._pools.items():
+            own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
+            if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
+                prices = pool.spec.prices
+                if isinstance(prices, PassPrices):
+                    self._breakdowns[kind] = _passes(prices, mix)
+                    continue
+                if isinstance(prices, SpeculativePrices):
+                    self._beside[kind] = _drafts(prices, mix)
+                    mix = prices.verifying(mix)
+                elif isinstance(prices, AdaptedPrices):
+                    self._beside[kind] = [_adapters(prices, mix)]
+                self._breakdowns[kind] = breakdown_of(step_model(pool.deployment), mix)
+        self._steps = {
+            kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
+        }
+
+    def _pool_of(self, kind: Kind) -> Pool:
+        """The pool that spends the most time in steps of a kind."""
+        table = self.records.log.table()
+        start, end, prompts, replica = columns(table, "start_ns", "end_ns", "prompts", "replica")
+        spent = (end - start) * ((prompts > 0) == (kind == "prefill"))
+        return max(
+            self._fleet.pools,
+            key=lambda pool: int(spent[np.isin(replica, self._fleet.replicas_of(pool))].sum()),
+        )
+
+    @property
+    def error(self) -> PaceError:
+        """Errors of the pace of steps and of the host."""
+        errors = {kind: self._error(kind) for kind in self._steps}
+        server = self._fleet.entry.deployment.engine.serving
+        host_log_sd = server.log_sd if server is not None else 0.0
+        return PaceError(errors, self._weights, host_log_sd, beyond_steps())
+
+    @property
+    def _accepted(self) -> Acceptance | None:
+        """Of the pools that draft."""
+        return next((p.spec.accepted for p in self._fleet.pools if p.spec.accepted), None)
+
+    def _error(self, kind: Kind) -> ErrorFactors:
+        """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
+        parts = [self._steps[kind], *self._beside.get(kind, ())]
+        found = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
+        if self._further:
+            found = replace(found, loadings={**found.loadings, **self._further})
+        accepted = self._accepted
+        if accepted is None or kind != "decode" or not accepted.log_sd:
+            return found
+        return replace(found, loadings={**found.loadings, ACCEPTANCE: accepted.log_sd})
+
+    def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
+        """Every metric with its interval."""
+        found = intervals(
+            self.records, self._consists, self.error, metrics_of, self._again, self.bound()
+        )
+        if (accepted := self._accepted) is not None and ACCEPTANCE in found:
+            length, most = found[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
+            wide = Quantity.around(length, accepted.log_sd, bound=1.0)
+            found[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
+        return found
+
+    def answer(
+        self, metrics_of: Callable[[Records], Metrics], warnings: Sequence[str] = ()
+    ) -> Answer:
+        """The answer of a simulated run."""
+        metrics, bound = self.metrics(metrics_of), self.bound()
+        every = [*self._steps.values(), *(p for each in self._beside.values() for p in each)]
+        domain = worst_domain(each.domain for each in every)
+        said = [*warnings]
+        if domain == "in" and any(p.part.name == ADAPTERS for p in every):
+            domain = "near"  # their kernels were not measured
+        for deployment in {pool.deployment for pool in self._fleet.pools}:
+            if domain == "in" and unknown_cap(deployment.device):
+                domain = "near"
+            if stored := unmeasured_cache(deployment.precision.kv_cache):
+                domain = "near" if domain == "in" else domain
+                said.append(UNMEASURED_CACHE.format(stored))
+        said = [*dict.fromkeys((*(w for p in every for w in p.warnings), *said))]
+        tier = weakest_tier(each.tier for each in every)
+        return answer(
+            metrics=metrics, bound={name: b for name, b in bound.items() if name in metrics},
+            tier=tier, domain=domain, warnings=said, why=self.why(),
+        )  # fmt: skip
+
+    def bound(self) -> dict[str, float]:
+        """Metric -> its physical limit: the shortest prompt alone, one sequence in decode alone,
+        all of whose drafts are kept.
+        """
+        requests, reused = self.records.requests, self.records.reused
+        shortest = max(int((requests.input_tokens - reused).min()), 1)
+        none = np.zeros(0, dtype=np.int64)
+        prompt = self._bound_ms("decode", [(shortest, shortest)], none)
+        token = self._bound_ms("prefill", (), np.array([int(requests.input_tokens.min())]))
+        step, accepted = token, self._accepted
+        if accepted is not None:
+            token /= 1 + len(accepted.rates)
+        least = {"ttft": prompt, "tpot": token, "itl": step}
+        least["e2e"] = prompt + (int(requests.output_tokens.min()) - 1) * token
+        return {
+            f"{name}_{statistic}_ms": value
+            for name, value in least.items()
+            for statistic in ("mean", "p50", "p90", "p95", "p99")
+        }
+
+    def _bound_ms(
+        self, unless: Role, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]
+    ) -> float:
+        """Of a step, on the quickest pool that has not the role ``unless``."""
+        state, found = one_state(prefill, cached, -1), []
+        for pool in self._fleet.pools:
+            if isinstance(pool.spec.prices, PassPrices):
+                if prefill:
+                    step = pool.spec.prices.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
+                    found.append(step.bound_ps * 1e-9)
+            elif pool.spec.role != unless:
+                model = step_model(pool.deployment)
+                step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
+                found.append(step.bound_ps * 1e-9)
+        return min(found, default=0.0)
+
+    def why(self) -> dict[str, Any]:
+        """Where the replicas' time goes: kinds of steps and their parts, and idle time."""
+        tree = why_tree(self.part())
+        tree["tiers"] = self._tiers()
+        tree["uncertainty"] = uncertainty_of(self._named())
+        tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
+        clocks = {k: each.times.clock_hz / 1e6 for k, each in self._breakdowns.items()}
+        tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
+        model = self._fleet.entry.deployment.model
+        if model.assumed:
+            tree["assumed_of_model"] = list(model.assumed)
+        described = {
+            pool.name: description(
+                pool.deployment.machine, model.name, pool.gpus, pool.deployment.precision.label
+            )
+            for pool in self._fleet.pools
+        }
+        tree["deployment"] = described[self._fleet.entry.name]
+        if len(described) > 1:
+            tree["pools"] = described
+        entry = self._fleet.entry.deployment
+        ops = dict.fromkeys(node.op for node in step_model(entry).graph.nodes)
+        tree |= calibrated_by(entry.machine.evidence, ops, entry.engine, "serving")
+        return tree
+
+    def part(self) -> Part:
+        """A replica's time from the first request to the last token."""
+        records = self.records
+        span_ns = records.end_ns - int(records.sent_ns[records.finished].min())
+        parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
+        beside = [p.part for each in self._beside.values() for p in each]
+        for name in dict.fromkeys(part.name for part in beside):
+            own = [child for part in beside if part.name == name for child in part.children]
+            parts.append(Part.group(name, own))
+        idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
+        if idle > 0:
+            parts.append(Part(IDLE, idle))
+        return Part.group("serving", parts)
+
+    def _tiers(self) -> dict[str, float]:
+        """Share of the kernels' time by tier."""
+        seconds: dict[str, float] = {}
+        for each in self._breakdowns.values():
+            for tier, value in each.tier_seconds().items():
+                seconds[tier] = seconds.get(tier, 0.0) + value
+        whole = sum(seconds.values())
+        return {tier: round(value / whole, 6) for tier, value in seconds.items()} if whole else {}
+
+    def _named(self) -> Mapping[str, Prediction]:
+        """Kinds of steps, for what makes them uncertain."""
+        return {f"{kind}_steps": each for kind, each in self._steps.items()}
+
+
+def _passes(prices: PassPrices, mix: Mix) -> Breakdown:
+    """Passes of a mix, all as the commonest of them."""
+    states, heaviest = mix.states, int(np.argmax(mix.weights))
+    first, last = states.prefill_offsets[heaviest : heaviest + 2].tolist()
+    tokens = int(states.prefill_kv[first:last].max())
+    return prices.breakdown(last - first, tokens, float(mix.weights.sum()))
+
+
+def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
+    """The drafter's passes of the steps of a mix; no host works between them."""
+    if prices.drafter is None:
+        return []
+    assert isinstance(prices.drafter, StepPrices)
+    mixes = [prices.verifying(mix)]
+    if prices.drafts > 1:
+        mixes.append(prices.drafting(mix))
+    found = []
+    for each in mixes:
+        passes = breakdown_of(prices.drafter.model, each)
+        part = passes.part(DRAFTING)
+        kernels = [child for child in part.children if child.kind != "host"]
+        found.append(passes.prediction(Part.group(DRAFTING, kernels)))
+    return found
+
+
+def _adapters(prices: AdaptedPrices, mix: Mix) -> Prediction:
+    """What adapters add to the steps of a mix."""
+    steps = breakdown_of(prices.own.model, mix)
+    kernels = [child for child in steps.part(ADAPTERS).children if child.kind != "host"]
+    further_s = sum(
+        prices.further_s(int(sequences)) * float(weight)
+        for sequences, weight in zip(mix.states.logit_rows, mix.weights, strict=True)
+    )
+    read = Part("further_adapters", to_picoseconds(further_s), bound_by="dram")
+    return steps.prediction(Part.group(ADAPTERS, [*kernels, read]))

@@ -1,0 +1,253 @@
+"""Models that share devices: what each runs on, beside the others and alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import msgspec
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.paced import SlowerPrices
+from silicast.composition.prices.step_needs import StepNeeds
+from silicast.composition.step.step import step_model
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
+from silicast.hardware.platforms import listed, runs_on
+from silicast.scenario.answerer import refuse_unmodelled
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.deployments import Pool as Deployed
+from silicast.scenario.resolving.deployments import pools_of
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.schema import ColocationTable
+from silicast.serving.simulation.colocation import Colocation, Tenant
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.simulation.routers import LeastLoaded, RoundRobin
+from silicast.serving.simulation.sharing import Law, Slices, Together
+from silicast.serving.statistics.records import Records
+from silicast.serving.traffic.requests import Requests
+
+ROUNDING = 1e-3
+"""By how much stated shares may add up to more than 1."""
+UNMEASURED = (
+    "colocation: no measurement of models beside each other was found; the slowdown follows from "
+    "{}, and its error is judged"
+)
+BASIS = {
+    "time_slice": "turns on the device",
+    "mps": "average shares of cores and memory bandwidth",
+    "mig": "each part taken as a smaller device",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Neighbour:
+    """One model of several on a device.
+
+    Attributes:
+        fleet: beside the others; ``alone``: with the device to itself.
+        cores: share of the device's cores that it may use.
+        part: of the device, for people; "" = all of it.
+    """
+
+    name: str
+    fleet: Fleet
+    alone: Fleet
+    cores: float = 1.0
+    part: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Shared:
+    """Models on shared devices.
+
+    Attributes:
+        mode: of sharing; ``law``: by which they slow one another, None = not at all.
+        log_sd: judged error of their steps beside each other.
+    """
+
+    mode: str
+    neighbours: tuple[Neighbour, ...]
+    law: Law | None
+    log_sd: float
+
+    def simulate(
+        self, requests: Sequence[Requests], specs: Sequence[Sequence[ReplicaSpec]]
+    ) -> list[Records]:
+        """Each model's requests on replicas of these kinds, all together."""
+        every = [
+            each.fleet.simulation(own, kinds)
+            for each, own, kinds in zip(self.neighbours, requests, specs, strict=True)
+        ]
+        if self.law is None:
+            return [each.run() for each in every]
+        weighed = isinstance(self.law, Together)
+        tenants = [
+            Tenant(
+                one,
+                StepNeeds(step_model(each.fleet.entry.deployment)) if weighed else None,
+                each.cores,
+            )
+            for one, each in zip(every, self.neighbours, strict=True)
+        ]
+        return Colocation(tenants, self.law).run()
+
+
+def shared_of(scenario: Scenario, expected: Expected) -> tuple[Shared, list[str]]:
+    """The models of a scenario with ``colocation``, and what was assumed.
+
+    Args:
+        expected: the traffic that each engine is launched for.
+
+    Raises:
+        SilicastError: pools that cannot share devices, shares that do not add up, a model that
+            does not fit into its share.
+    """
+    table = scenario.raw.colocation
+    assert table is not None
+    refuse_unmodelled(scenario, "speculative", "lora", "links")
+    bare = msgspec.structs.replace(
+        scenario, raw=msgspec.structs.replace(scenario.raw, colocation=None)
+    )
+    pools = pools_of(bare)
+    device = _one_device(pools, table.mode)
+    shares = _shares(table, list(pools))
+    stated = table.shares is not None
+    said = [f"{name}: {text}" for name, pool in pools.items() for text in pool.warnings]
+    said.append(UNMEASURED.format(BASIS[table.mode]))
+    parts: list[tuple[Device, float]]
+    known = sharing()
+    law: Law | None = None
+    if table.mode == "mig":
+        profiles = chosen_profiles(device, shares)
+        parts, log_sd = [(isolated(device, each), 1.0) for each in profiles], known.mig.log_sd
+        if len({each.name for each in profiles} | {device.name}) > 1:
+            chosen = zip(pools, profiles, strict=True)
+            said.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
+    elif table.mode == "mps":
+        if not runs_on(device, known.mps.on):
+            raise SilicastError(
+                f"{device.name} has no mps: it is on {listed(known.mps.on)}",
+                kind="unsupported",
+                field="colocation.mode",
+                hint="time_slice",
+            )
+        cores = [
+            max(round(share * device.cores), 1) if stated else device.cores for share in shares
+        ]
+        parts = [
+            (fewer_cores(device, count, f"{count} SMs"), share)
+            for count, share in zip(cores, shares, strict=True)
+        ]
+        law, log_sd = Together(), known.mps.log_sd
+    else:
+        parts, slices = [(device, share) for share in shares], known.time_slice
+        weights = tuple(share * len(shares) / sum(shares) for share in shares)
+        law = Slices(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
+        log_sd = slices.log_sd
+        if max(shares) - min(shares) > ROUNDING:
+            said.append(
+                "colocation.shares: turns of unequal length, which a scheduler above the driver "
+                "must give: the driver's own are equal"
+            )
+    found = tuple(
+        _neighbour(name, pool, expected, *part)
+        for (name, pool), part in zip(pools.items(), parts, strict=True)
+    )
+    return Shared(table.mode, found, law, log_sd), said
+
+
+def _neighbour(
+    name: str, pool: Deployed, expected: Expected, part: Device, memory_share: float
+) -> Neighbour:
+    own = pool.deployment
+    beside = own
+    if part is not own.device:
+        beside = Deployment(replace(own.machine, device=part), own.model, own.plan, own.precision)
+    router = LeastLoaded if pool.count > 1 else RoundRobin
+    whole = replica_spec(own, expected)
+    try:
+        spec = replica_spec(beside, expected, memory_share=memory_share)
+    except SilicastError as error:
+        raise error.located(f"pools.{name}") from None
+    if part is not own.device and not spec.policy.one_pass:
+        spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
+    return Neighbour(
+        name,
+        Fleet((Pool(beside, spec, pool.count),), router),
+        Fleet((Pool(own, whole, pool.count),), router),
+        part.cores / own.device.cores,
+        part.name.removeprefix(own.device.name).strip(),
+    )
+
+
+def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
+    """That all pools run on."""
+    first = next(iter(pools.values()))
+    for name, pool in pools.items():
+        own, plan = pool.deployment, pool.deployment.plan
+        if own.device != first.deployment.device:
+            raise SilicastError(
+                f"{own.device.name} beside {first.deployment.device.name}",
+                field=f"pools.{name}.device",
+                hint="models that share a device name the same one",
+            )
+        if (plan.gpus, pool.count) != (first.deployment.plan.gpus, first.count):
+            raise SilicastError(
+                f"{pool.count} x {plan.gpus} devices beside {first.count} x "
+                f"{first.deployment.plan.gpus}",
+                field=f"pools.{name}",
+                hint="models that share devices need as many replicas of as many devices each",
+            )
+        if plan.pp > 1 or pool.role:
+            raise not_yet_of(PARTS["colocation"], f"pools.{name}")
+        if mode == "mig" and plan.gpus > 1:
+            raise SilicastError(
+                "parts of a device have no links to others",
+                kind="unsupported",
+                field=f"pools.{name}.parallel",
+                hint="one device a replica, or time_slice or mps",
+            )
+    return first.deployment.device
+
+
+def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
+    """Of each pool, in their order; equal where none are stated."""
+    stated = table.shares
+    if stated is None:
+        return [1.0 / len(names)] * len(names)
+    if isinstance(stated, dict):
+        for name in stated:
+            if name not in names:
+                raise SilicastError(
+                    f"no pool {name[:80]!r}",
+                    kind="unknown_name",
+                    field=f"colocation.shares.{name[:80]}",
+                    hint=f"pools: {', '.join(names)}",
+                )
+        for name in names:
+            if name not in stated:
+                raise SilicastError("is missing", field=f"colocation.shares.{name}")
+        found = [stated[name] for name in names]
+    else:
+        found = list(stated)
+    if len(found) != len(names):
+        raise SilicastError(
+            f"{len(found)} shares for {len(names)} pools", field="colocation.shares"
+        )
+    if min(found) <= 0.0 or sum(found) > 1.0 + ROUNDING:
+        nothing = [name for name, share in zip(names, found, strict=True) if share <= 0.0]
+        what = f"the share of {nothing[0]} is" if nothing else "shares add up to"
+        raise SilicastError(
+            f"{what} {min(found) if nothing else sum(found):g}",
+            field="colocation.shares",
+            hint="each above 0, together at most 1",
+        )
+    return found

@@ -1,0 +1,218 @@
+"""What slow devices and failures make of a training step: goodput, and the time that is lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from silicast.composition.engines.host_copies import link_bytes_per_s
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
+from silicast.core.prediction import Quantity
+from silicast.distributed.pipeline.stalls import Checkpoint
+from silicast.distributed.step.reliability import DAY_S, HOUR_S, Failures, best_interval_s
+from silicast.distributed.step.slowed import slowed_steps
+from silicast.distributed.step.variation import Spread
+from silicast.scenario.answers.training.training_memory import checkpoint_size
+from silicast.scenario.answers.training.training_runs import TrainingRun
+from silicast.scenario.decode import Scenario
+from silicast.scenario.schema import FailureTable, SlowTable
+from silicast.scenario.workloads import CheckpointTable, TrainingWorkload
+
+RUN_S = 30.0 * DAY_S
+"""Useful time of the runs that are drawn."""
+MOST_FAILURES = 2000
+"""Of a run that is drawn, in the mean: with more it is shorter."""
+RUNS = 1000
+
+
+@final
+@dataclass(frozen=True)
+class Lost:
+    """What an answer says of slow devices and failures; nothing where none are stated."""
+
+    metrics: Mapping[str, Quantity]
+    why: Mapping[str, Any]
+
+
+def lost(scenario: Scenario, found: TrainingRun, step: Quantity) -> Lost:
+    """Metrics of a step with the slow devices, failures and checkpoints that a scenario states.
+
+    Metrics: with ``workload.checkpoint`` ``checkpoint_gb``, ``checkpoint_stall_s`` (for which one
+    holds up the run), ``step_time_with_checkpoints_s`` in the mean, and without failures
+    ``tokens_per_s_with_checkpoints``; with ``slow_gpus`` ``step_time_slowed_s``; with either of the
+    others ``goodput`` (useful share of the time: no failures, restarts, repeated work, checkpoints)
+    and ``checkpoint_interval_s`` (stated, or the best); with ``failures``
+    ``tokens_per_s_with_failures`` of all devices.
+
+    Args:
+        step: its time without either, seconds.
+
+    Raises:
+        SilicastError: no best interval between checkpoints that take no time; what is stated twice.
+    """
+    cluster = scenario.raw.cluster
+    slow, failing = (cluster.slow_gpus, cluster.failures) if cluster is not None else (None, None)
+    work = scenario.workload
+    saving = work.checkpoint if isinstance(work, TrainingWorkload) else None
+    if slow is None and failing is None and saving is None:
+        return Lost({}, {})
+    seed = scenario.raw.seed or 0
+    metrics: dict[str, Quantity] = {}
+    about: dict[str, Any] = {"seed": seed}
+    if slow is not None:
+        drawn = slowed_steps(found.many, found.rank.plan, _spread(slow), seed)
+        step = _times(step, drawn)
+        metrics["step_time_slowed_s"] = step
+        about["step_time_slowed_s"] = _quantiles(drawn * found.step.seconds)
+        about["steps_drawn"] = len(drawn)
+    if failing is None and saving is None:
+        return Lost(metrics, {"goodput": about})
+    if saving is not None:
+        one = _checkpoint(saving, found)
+        failures, best = _with_checkpoints(failing, saving, one, found.rank.plan.gpus, step)
+        stalls = failures.write_s
+        metrics |= {
+            "checkpoint_gb": _known(one.size / 1e9), "checkpoint_stall_s": _known(stalls),
+            "step_time_with_checkpoints_s": _scaled(step, 1.0 + stalls / failures.interval_s),
+        }  # fmt: skip
+        about |= {"checkpoint_write_s": one.write_s, "checkpoint_copy_s": one.copy_s}
+        stated = not best
+    else:
+        assert failing is not None
+        failures = _failures(failing, found.rank.plan.gpus)
+        stated = failing.checkpoint_interval_s is not None
+    if failing is not None:
+        about["mtbf_hours"] = failures.mtbf_s / HOUR_S
+    goodput, runs = _goodput(failures, seed)
+    metrics |= {
+        "goodput": goodput, "checkpoint_interval_s": _known(failures.interval_s),
+        f"tokens_per_s_with_{'checkpoints' if failing is None else 'failures'}": Quantity(
+            found.tokens / step.estimate * goodput.estimate,
+            found.tokens / step.p95 * goodput.p05,
+            found.tokens / step.p05 * goodput.p95,
+        ),
+    }  # fmt: skip
+    about |= {
+        "shares_of_time": failures.losses,
+        "checkpoint_interval": "stated" if stated else "the best", **runs,
+    }  # fmt: skip
+    if failing is not None and saving is None and failures.write_s > 0.0:
+        interval = best_interval_s(failures.write_s, failures.mtbf_s)
+        about["best_checkpoint_interval_s"] = interval
+        about["goodput_at_best_interval"] = failures.with_interval(interval).goodput
+    return Lost(metrics, {"goodput": about})
+
+
+def _known(value: float) -> Quantity:
+    return Quantity(value, value, value)
+
+
+def _scaled(step: Quantity, by: float) -> Quantity:
+    return Quantity(step.estimate * by, step.p05 * by, step.p95 * by)
+
+
+def _checkpoint(saving: CheckpointTable, found: TrainingRun) -> Checkpoint:
+    """One of all ranks."""
+    machine = found.rank.deployment.machine
+    link = None
+    if saving.asynchronous:
+        link = link_bytes_per_s(machine) * machine.engine.parallel.host_link_share
+    size = checkpoint_size(found.rank, found.optimizer)
+    return Checkpoint.of(size, found.rank.plan.gpus, saving.storage_gb_per_s * 1e9, link)
+
+
+def _with_checkpoints(
+    failing: FailureTable | None,
+    saving: CheckpointTable,
+    one: Checkpoint,
+    gpus: int,
+    step: Quantity,
+) -> tuple[Failures, bool]:
+    """Failures of a run that writes such checkpoints, and whether their interval is the best one.
+
+    Raises:
+        SilicastError: a checkpoint or its interval is stated twice, or none without failures.
+    """
+    if failing is not None and failing.checkpoint_s:
+        raise SilicastError(
+            "states how long a checkpoint takes, as workload.checkpoint does",
+            field="cluster.failures.checkpoint_s",
+            hint="leave one of them out",
+        )
+    every = saving.interval_steps
+    stated = [
+        saving.interval_s, None if every is None else every * step.estimate,
+        None if failing is None else failing.checkpoint_interval_s,
+    ]  # fmt: skip
+    intervals = [each for each in stated if each is not None]
+    if len(intervals) > 1 or not (intervals or failing is not None):
+        raise SilicastError(
+            "is stated more than once"
+            if intervals
+            else "is missing: without failures none is best",
+            field="workload.checkpoint.interval_s",
+            hint="one of interval_s, interval_steps, cluster.failures.checkpoint_interval_s",
+        )
+    if failing is None:
+        return Failures(math.inf, one.stall_s(intervals[0]), 0.0, intervals[0]), False
+    mtbf_s = failing.mtbf_hours_per_gpu * HOUR_S / gpus
+    least = one.stall_s(math.inf)
+    interval = (
+        intervals[0] if intervals else max(best_interval_s(least, mtbf_s), one.least_interval_s)
+    )
+    restart_s = failing.restart_s + one.lag_s
+    return Failures(mtbf_s, one.stall_s(interval), restart_s, interval), not intervals
+
+
+def _spread(slow: SlowTable) -> Spread:
+    return Spread(0.0, slow.fraction, slow.slowdown)
+
+
+def _failures(stated: FailureTable, gpus: int) -> Failures:
+    if stated.checkpoint_interval_s is None and not stated.checkpoint_s:
+        raise SilicastError(
+            "checkpoints that take no time have no best interval",
+            field="cluster.failures.checkpoint_s",
+            hint="state how long one holds up the run, or checkpoint_interval_s",
+        )
+    return Failures.of_gpus(
+        gpus, stated.mtbf_hours_per_gpu * HOUR_S, stated.checkpoint_s, stated.restart_s,
+        stated.checkpoint_interval_s,
+    )  # fmt: skip
+
+
+def _goodput(failures: Failures, seed: int) -> tuple[Quantity, dict[str, Any]]:
+    """Its mean over a long run, with the interval and the quantiles of runs that were drawn."""
+    mean = failures.goodput
+    if math.isinf(failures.mtbf_s):
+        return _known(mean), {}
+    useful = min(RUN_S, MOST_FAILURES * failures.mtbf_s * mean)
+    if useful < failures.interval_s:  # hardly any interval ends without a failure
+        return Quantity(mean, mean, mean), {"goodput": {"mean": mean}}
+    drawn = np.minimum(useful / failures.drawn_wall_s(useful, RUNS, seed), 1.0)
+    found = _quantiles(drawn)
+    said = {
+        "goodput": {**found, "mean": mean}, "runs_drawn": RUNS,
+        "useful_days_of_a_run": useful / DAY_S,
+    }  # fmt: skip
+    return Quantity(mean, min(found["p05"], mean), max(found["p95"], mean)), said
+
+
+def _times(step: Quantity, drawn: F64) -> Quantity:
+    """A step so many times as long as drawn."""
+    found, mean = _quantiles(drawn), float(drawn.mean())
+    return Quantity(
+        step.estimate * mean, step.p05 * min(found["p05"], mean), step.p95 * max(found["p95"], mean)
+    )
+
+
+def _quantiles(drawn: F64) -> dict[str, float]:
+    return {
+        name: float(np.quantile(drawn, share))
+        for name, share in (("p05", 0.05), ("p50", 0.5), ("p95", 0.95))
+    }

@@ -1,0 +1,168 @@
+"""What a training step takes of a device's memory, for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from silicast.composition.engines.host_copies import node_host
+from silicast.composition.passes.program import GB
+from silicast.composition.passes.training_step import TrainingStep
+from silicast.core.numerics import F64
+from silicast.core.prediction import Quantity
+from silicast.distributed.memory.memory import RankMemory, Rules, checkpoint_bytes, rows_memory
+from silicast.distributed.memory.memory_rows import Rows
+from silicast.distributed.memory.memory_search import OFFLOAD, candidates_memory, remedies
+from silicast.distributed.pipeline.chunk import Rank
+from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.search.candidates import Candidates
+from silicast.distributed.step.partial_recompute import mixed_memory
+from silicast.distributed.step.step import schedule_of
+
+HOST_LINKS = frozenset(("nvlink_c2c", "pcie"))
+LOWEST, HIGHEST = 0.7, 1.5
+"""Of what is estimated (activations, what an allocator holds), the ends of the interval."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunMemory:
+    """Of the rank that needs most.
+
+    Attributes:
+        quantity: GB (10^9 bytes).
+        parts: GB by what takes them, what is usable, and by how much it does not fit.
+        advice: what would make it fit, where it does not.
+        host_gb: that a node's host needs for its ranks; 0 = nothing is offloaded.
+        peak_at: the operation at which it is most, "" = not known.
+    """
+
+    quantity: Quantity
+    parts: Mapping[str, Any]
+    advice: tuple[str, ...] = ()
+    peak_at: str = ""
+    host_gb: float = 0.0
+
+
+def counted_on_operations(rank: Rank) -> bool:
+    """Whether one device's memory is: a model's own code keeps other tensors than the layers of a
+    training library.
+    """
+    return rank.deployment.engine.kind == "framework"
+
+
+def memory_of_one(found: TrainingStep, rank: Rank) -> RunMemory:
+    """Of one device, counted on the operations that it runs."""
+    memory, own = found.memory, rank.deployment
+    known = memory.weights + memory.gradients + memory.optimizer
+    names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
+    parts = {name: getattr(memory, name) / 1e9 for name in names}
+    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    return _memory(known, memory.total - known, usable, parts, found.recompute, memory.peak_node)
+
+
+def memory_of_many(
+    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int, again_share: float = 1.0
+) -> RunMemory:
+    """Of the rank of a pipeline that needs most; one device is a pipeline of one rank.
+
+    Args:
+        again_share: of the layers, those that run again where the rank says all.
+    """
+    own, plan = rank.deployment, rank.plan
+    found = rank_memory(rank, micro_batches, optimizer, gradient_bits)
+    if again_share < 1.0:
+        without = rank_memory(rank, micro_batches, optimizer, gradient_bits, "none")
+        found = mixed_memory(without, found, again_share)
+    most = int(found.total.argmax())
+    names = (
+        "weights", "gradients", "optimizer", "activations", "transient", "buffers",
+        "fragmentation", "framework",
+    )  # fmt: skip
+    parts = {name: float(getattr(found, name)[most]) / GB for name in names}
+    usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+    states = float((found.weights + found.gradients + found.optimizer)[most])
+    where = f"pipeline rank {most}" if plan.pp > 1 else ""
+    kept = _memory(states, float(found.total[most]) - states, usable, parts, rank.recompute, where)
+    if rank.offload.any:
+        host_gb = int(found.host.max()) * min(own.machine.links.gpus_per_node, plan.gpus) / GB
+        kept = replace(kept, host_gb=host_gb)
+    if not kept.advice:
+        return replace(kept, advice=_host_advice(rank, kept.host_gb))
+    rules = _rules(rank, optimizer, gradient_bits, rank.recompute)
+    ways = remedies(own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable)
+    if not own.device.links.keys() & HOST_LINKS:
+        ways = tuple(way for way in ways if not way.startswith(OFFLOAD))
+    said = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
+    said = f"{kept.advice[0]}; {said}"
+    return replace(kept, advice=(said, *_host_advice(rank, kept.host_gb)))
+
+
+def _host_advice(rank: Rank, needed_gb: float) -> tuple[str, ...]:
+    """Where a node's host cannot hold what is offloaded, or nobody knows."""
+    if not needed_gb:
+        return ()
+    host = node_host(rank.deployment.machine)
+    said = f"offloading takes {needed_gb:.4g} GB of the host's memory on each node"
+    if not host.memory_gb:
+        return (f"{said}; how much {host.cpu} has is not known: host.memory_gb",)
+    if needed_gb > host.memory_gb:
+        return (f"{said}, which has {host.memory_gb:.4g} GB",)
+    return ()
+
+
+def rank_memory(
+    rank: Rank, micro_batches: int, optimizer: str, gradient_bits: int, recompute: str = ""
+) -> RankMemory:
+    """Memory of each pipeline rank; ``recompute``: another than the rank's own."""
+    own, plan = rank.deployment, rank.plan
+    order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
+    bounds = chunk_bounds(own.model.layers, order.placement.stages)
+    chunks = [[bounds[stage] for stage in row] for row in order.placement.stage.tolist()]
+    rows = Rows.of(
+        own.model, plan, rank.seq_len, rank.micro_batch, micro_batches, chunks=chunks,
+        in_flight=[int(each) for each in order.peak()],
+    )  # fmt: skip
+    return rows_memory(
+        own.model, rows, _rules(rank, optimizer, gradient_bits, recompute or rank.recompute)
+    )
+
+
+def needed_bytes(rank: Rank, optimizer: str, gradient_bits: int, plans: Candidates) -> F64:
+    """Of the fullest rank of each plan, shape (n,)."""
+    return candidates_memory(plans, _rules(rank, optimizer, gradient_bits, "none"))
+
+
+def checkpoint_size(rank: Rank, optimizer: str) -> int:
+    """Bytes of a checkpoint of all ranks."""
+    return checkpoint_bytes(rank.deployment.model, _rules(rank, optimizer, 32, "none"))
+
+
+def _rules(rank: Rank, optimizer: str, gradient_bits: int, recompute: str) -> Rules:
+    own = rank.deployment
+    return Rules(
+        style=rank.style, offload=rank.offload, recompute=recompute, optimizer=optimizer,
+        gradient_bytes=gradient_bits // 8,
+        in_line=own.machine.in_line, framework_bytes=round(own.machine.framework_gb * GB),
+    )  # fmt: skip
+
+
+def _memory(
+    known: float,
+    rough: float,
+    usable: float,
+    parts: Mapping[str, float],
+    recompute: str,
+    peak_at: str,
+) -> RunMemory:
+    total = known + rough
+    excess = max(total - usable, 0.0)
+    advice: tuple[str, ...] = ()
+    if excess:
+        said = f"does not fit by {excess / 1e9:.1f} GB with recompute = {recompute}"
+        advice = (said,)
+    return RunMemory(
+        Quantity(total / 1e9, (known + LOWEST * rough) / 1e9, (known + HIGHEST * rough) / 1e9),
+        {**parts, "usable": usable / 1e9, "excess": excess / 1e9}, advice, peak_at,
+    )  # fmt: skip

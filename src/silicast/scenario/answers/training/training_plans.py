@@ -1,0 +1,161 @@
+"""How a training scenario is spread over its devices, from the fields that a user states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from silicast.composition.engines.engine import Engine
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.distributed.pipeline.chunk_bounds import most_chunks
+from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
+from silicast.distributed.step.step import Overlap
+from silicast.scenario.decode import Scenario
+from silicast.scenario.schema import ParallelTable
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.workload.models.model import ModelConfig
+
+OVERLAPS: Mapping[str, str] = {
+    "gradients": "gradients", "grad_reduce": "gradients", "reduce_scatter": "gradients",
+    "weights": "weights", "param_gather": "weights", "prefetch": "weights",
+    "transfers": "transfers", "p2p": "transfers", "pipeline": "transfers",
+    "tensor": "tensor", "tp_comm": "tensor",
+}  # fmt: skip
+"""Words for what overlaps -> field of :class:`~silicast.distributed.step.step.Overlap`."""
+SHARDED = "zero = {}: what {} shards where nothing is stated"
+CHUNKS = (
+    "parallel.virtual_stages = {}: the most chunks a rank into which {} divides {} layers evenly, "
+    "as it is not stated"
+)
+SEQUENCE = "sequence parallelism over the {} tensor ranks, as {} recommends (parallel.sp = false)"
+
+
+def training_plan_of(
+    scenario: Scenario, model: ModelConfig, engine: Engine
+) -> tuple[TrainingPlan, list[str]]:
+    """The plan of a training scenario, and what was assumed for it.
+
+    Raises:
+        SilicastError: degrees that contradict each other or the number of devices.
+    """
+    p, cluster = scenario.raw.parallel, scenario.raw.cluster
+    if p.attention_dp > 1:
+        raise SilicastError(
+            "attention_dp belongs to serving", field="parallel.attention_dp", hint="dp copies"
+        )
+    gpus = cluster.gpus if cluster is not None else None
+    said: list[str] = []
+    own, context = 1, "ring"
+    if p.sp is not True and p.sp > 1 and p.sp != p.tp:
+        own, context = p.sp, "all_to_all"
+    cp = p.cp * own
+    unit = p.tp * p.pp * cp
+    dp = p.dp or max((gpus or unit) // unit, 1)
+    zero = p.zero
+    if zero is None:
+        zero = engine.parallel.zero if dp * cp > 1 else 0
+        if zero:
+            said.append(SHARDED.format(zero, engine.name))
+    sequence = p.sp not in (0, False) and p.tp > 1
+    if sequence and p.sp is not True and p.sp != p.tp:
+        said.append(SEQUENCE.format(p.tp, engine.name))
+    experts = model.moe is not None
+    for name in ("ep", "etp"):
+        if not experts and (getattr(p, name) or 1) > 1:
+            raise SilicastError(
+                f"{name} = {getattr(p, name)}, but {model.name} has no experts",
+                field=f"parallel.{name}", hint="leave it out",
+            )  # fmt: skip
+    etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
+    virtual = _virtual_stages(p, model.layers, said)
+    schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
+    options = scenario.engine.options if scenario.engine is not None else {}
+    stated = options.get("context_exchange", context)
+    if stated not in get_args(ContextExchange):
+        raise unknown_name(
+            f"unknown exchange {stated!r:.40}", "engine.options.context_exchange",
+            ", ".join(get_args(ContextExchange)),
+        )  # fmt: skip
+    shard = (p.shard or 0) if zero else 0  # without sharded states there is no group of it
+    return TrainingPlan(
+        tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
+        shard=shard, virtual_stages=virtual, schedule=schedule, context=stated,
+        dispatch=engine.parallel.dispatch,
+    ), said  # fmt: skip
+
+
+def _virtual_stages(p: ParallelTable, layers: int, said: list[str]) -> int:
+    """Chunks of each pipeline rank: as stated, or as many as the stated schedule needs; of one
+    that takes any number, the most that hold alike many layers.
+
+    Args:
+        said: is told what was assumed.
+
+    Raises:
+        SilicastError: an unknown schedule, another number than it needs, or none that divides.
+    """
+    stated = p.virtual_stages or 1
+    if not p.schedule:
+        return stated
+    from silicast.distributed.schedules.schedule import schedules
+
+    known = schedules().get(p.schedule)
+    if known is None:
+        raise unknown_name(
+            f"unknown schedule {p.schedule!r:.40}", "parallel.schedule", ", ".join(schedules())
+        )
+    if p.pp == 1 or stated == known.chunks:
+        return stated
+    if known.chunks is None:
+        return p.virtual_stages or _most_chunks(p.schedule, p.pp, layers, said)
+    if stated > 1:
+        raise SilicastError(
+            f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {stated}",
+            field="parallel.virtual_stages",
+            hint="leave it out",
+        )
+    return known.chunks
+
+
+def _most_chunks(schedule: str, stages: int, layers: int, said: list[str]) -> int:
+    """The most chunks a rank that share the layers evenly.
+
+    Raises:
+        SilicastError: nothing but one chunk a rank does.
+    """
+    each = most_chunks(layers, stages)
+    if each == 1:
+        raise SilicastError(
+            f"schedule {schedule} needs several chunks a rank, and {layers} layers are shared "
+            f"evenly by no multiple of {stages} stages",
+            field="parallel.virtual_stages",
+            hint="state how many chunks each rank holds, or schedule 1f1b",
+        )
+    said.append(CHUNKS.format(each, schedule, layers))
+    return each
+
+
+def overlap_of(work: TrainingWorkload, engine: Engine) -> Overlap:
+    """What of the transfers runs beside the device's work."""
+    usual = Overlap(gradient_bits=engine.parallel.gradient_bits)
+    stated = work.overlap
+    names = ("gradients", "weights", "transfers", "tensor")
+    if stated is None:
+        return usual
+    if isinstance(stated, bool):
+        chosen = dict.fromkeys(names, stated)
+    elif isinstance(stated, list):
+        chosen = dict.fromkeys(names, False) | {_overlap(name): True for name in stated}
+    else:
+        chosen = {name: getattr(usual, name) for name in names}
+        chosen |= {_overlap(name): value for name, value in stated.items()}
+    return Overlap(**chosen, gradient_bits=usual.gradient_bits)
+
+
+def _overlap(name: str) -> str:
+    found = OVERLAPS.get(name)
+    if found is None:
+        raise unknown_name(
+            f"nothing called {name!r:.40} overlaps", "workload.overlap", ", ".join(OVERLAPS)
+        )
+    return found

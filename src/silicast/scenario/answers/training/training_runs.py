@@ -1,0 +1,411 @@
+"""A training scenario carried out: its step, what runs it, and what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, final, get_args
+
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.program import ProgramPass
+from silicast.composition.passes.training_step import (
+    LEAST_FIRST,
+    Batch,
+    TrainingStep,
+    model_flops,
+    predict_training_step,
+)
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.prediction import Prediction
+from silicast.distributed.memory.offload import Offload
+from silicast.distributed.pipeline.chunk import Rank
+from silicast.distributed.pipeline.stalls import Loading
+from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.expert_capacity import Capacity
+from silicast.distributed.ranks.expert_ranks import own_tokens
+from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.step.partial_recompute import least_share, mixed_step
+from silicast.distributed.step.step import DistributedStep, Overlap, predict_step, schedule_of
+from silicast.scenario.answers.training.training_memory import (
+    RunMemory,
+    counted_on_operations,
+    memory_of_many,
+    memory_of_one,
+    rank_memory,
+)
+from silicast.scenario.answers.training.training_plans import overlap_of, training_plan_of
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.deployments import deployment_of, framework_of
+from silicast.scenario.resolving.expert_routing import routing_name
+from silicast.scenario.resolving.named import check_names
+from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.workloads import TrainingWorkload
+from silicast.workload.frameworks.eager import AttentionCode, Framework
+from silicast.workload.libraries.catalog import library_names
+from silicast.workload.training.backward import Training
+from silicast.workload.training.recomputation import Recompute
+
+DEFAULT_OPTIMIZER = "adamw"
+UNUSED_ADAPTERS = 'lora is not used by task {}: workload.task = "lora" trains adapters'
+PARTLY = "{:.0%} of the layers run again in the backward pass, the least that fits"
+OPTIONS = ("attention", "attention_library", "context_exchange")
+"""Options of engines that train."""
+PRODUCTS: Mapping[str, tuple[str, ...]] = {
+    "q_proj": ("qkv", "q_b"), "k_proj": ("qkv", "kv_b"), "v_proj": ("qkv", "kv_b"),
+    "o_proj": ("o",), "gate_proj": ("gate_up",), "up_proj": ("gate_up", "up"),
+    "down_proj": ("down",), "qkv_proj": ("qkv",), "linear_qkv": ("qkv",), "linear_proj": ("o",),
+    "linear_fc1": ("gate_up", "up"), "linear_fc2": ("down",),
+}  # fmt: skip
+"""A target of adapters, as Hugging Face or Megatron call it -> products of our layers."""
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRun:
+    """One optimizer step.
+
+    Attributes:
+        rank: what every rank runs.
+        batch: of one data rank.
+        one, many: the step of one device, or of several.
+        optimizer: its update rule; overlap: what of the transfers is hidden.
+        warnings: what was assumed.
+        again_share: of the layers, those that run again where ``recompute`` says full.
+        loading: of its batches.
+    """
+
+    rank: Rank
+    batch: Batch
+    optimizer: str
+    one: TrainingStep | None
+    many: DistributedStep | None
+    overlap: Overlap
+    warnings: tuple[str, ...]
+    again_share: float = 1.0
+    loading: Loading | None = None
+
+    @cached_property
+    def step(self) -> Prediction:
+        """All of it."""
+        found = self.without_loading
+        return found if self.loading is None else self.loading.beside(found)
+
+    @property
+    def without_loading(self) -> Prediction:
+        """All of it, with its batches there."""
+        return self.one.step if self.one is not None else self._many.step
+
+    @property
+    def weighted_passes(self) -> tuple[tuple[ProgramPass, float], ...]:
+        """One micro-batch through each chunk of the model, and how often: where some of the layers
+        run again, passes with all of them again and with none share it.
+        """
+        return ((self.one.micro, 1.0),) if self.one is not None else self._many.weighted_passes
+
+    @property
+    def clock_hz(self) -> float:
+        """Held over the passes of the first chunk, by the share of the layers that run as in each
+        of them.
+        """
+        if self.one is not None:
+            return self.one.clock_hz
+        many = self._many
+        again = many.passes[0].clock_hz
+        if not many.kept:
+            return again
+        return again + (1.0 - many.again_share) * (many.kept[0].clock_hz - again)
+
+    @property
+    def kernels_j(self) -> float:
+        """What the kernels of a step take of a device, on average, beyond what it draws while it
+        waits, joules.
+        """
+        update = self.one.update if self.one is not None else self._many.update
+        passes = sum(often * each.kernels_j for each, often in self.weighted_passes)
+        return self.batch.accumulation * passes / self.rank.plan.pp + update.kernels_j
+
+    @property
+    def _many(self) -> DistributedStep:
+        assert self.many is not None
+        return self.many
+
+    @property
+    def memory(self) -> RunMemory:
+        """Of the rank that needs most."""
+        if self.one is not None and counted_on_operations(self.rank):
+            return memory_of_one(self.one, self.rank)
+        return memory_of_many(
+            self.rank, self.batch.accumulation, self.optimizer, self.overlap.gradient_bits,
+            self.again_share,
+        )  # fmt: skip
+
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How the step is spread, for people; nothing of one device alone."""
+        if self.many is None:
+            return {}
+        plan = self.rank.plan
+        degrees = {
+            name: getattr(plan, name)
+            for name in ("tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages")
+        }
+        return {
+            "plan": {**degrees, "sequence_parallel": plan.sequence_parallel},
+            "schedule": self.many.schedule, "pipeline_bubble": self.many.bubble,
+            "layers_of_chunks": [last - first for first, last in self.many.bounds],
+        }  # fmt: skip
+
+    @property
+    def recompute(self) -> Recompute:
+        """What backward runs again."""
+        training = self.rank.framework.training
+        return training.recompute if training is not None else "none"
+
+    @property
+    def tokens(self) -> int:
+        """Of a step, over all data ranks."""
+        return self.batch.tokens * self.rank.plan.dp
+
+    @property
+    def model_flops(self) -> int:
+        """Of a step on all devices, nothing counted twice."""
+        model, adapters = self.rank.deployment.model, self.rank.adapters
+        trained = None if adapters is None else adapters.parameters_of(model)
+        return model_flops(model, self.batch, trained) * self.rank.plan.dp
+
+
+@final
+@dataclass(frozen=True)
+class Prepared:
+    """What a scenario asks for, before it is predicted.
+
+    Attributes:
+        rank: what every rank runs.
+        recompute: as stated; None = the least that fits.
+        warnings: what was assumed.
+    """
+
+    rank: Rank
+    work: TrainingWorkload
+    optimizer: str
+    overlap: Overlap
+    recompute: Recompute | None
+    warnings: tuple[str, ...]
+
+    def run(self) -> TrainingRun:
+        """Predicts the step."""
+        rank, work = self.rank, self.work
+        share = work.global_batch // work.micro_batch // rank.plan.dp
+        batch = Batch(work.seq_len, work.micro_batch, share)
+        try:
+            schedule_of(rank).order(rank.plan.pp, share, rank.plan.virtual_stages)
+        except SilicastError as error:
+            raise error.at("parallel") from None
+        if rank.plain:
+            chosen = self.recompute
+            if chosen is None and not counted_on_operations(rank):
+                chosen = self._fitting(share)[0].recompute
+            one = predict_training_step(
+                rank.deployment, batch, self.optimizer, chosen, framework=rank.framework
+            )
+            return TrainingRun(
+                again(rank, one.recompute), batch, self.optimizer, one, None, self.overlap,
+                self.warnings, loading=self.loading,
+            )  # fmt: skip
+        rank, again_share = self._fitting(share)
+        many = predict_step(rank, share, self.optimizer, self.overlap)
+        said = self.warnings
+        if 0.0 < again_share < 1.0:
+            kept = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
+            many = mixed_step(kept, many, again_share)
+            said = (*said, PARTLY.format(again_share))
+        return TrainingRun(
+            rank, batch, self.optimizer, None, many, self.overlap, said, again_share, self.loading
+        )
+
+    @property
+    def loading(self) -> Loading | None:
+        """Of a step's batches; None = they are there."""
+        table, work = self.work.data_loading, self.work
+        if table is None:
+            return None
+        stated = [table.seconds_per_batch, table.tokens_per_s]
+        if stated.count(None) != 1:
+            raise SilicastError(
+                "states both seconds_per_batch and tokens_per_s" if None not in stated
+                else "states no rate",
+                field="workload.data_loading",
+                hint="one of seconds_per_batch, tokens_per_s",
+            )  # fmt: skip
+        seconds = table.seconds_per_batch
+        if seconds is None:
+            assert table.tokens_per_s is not None
+            seconds = work.global_batch * work.seq_len / table.tokens_per_s
+        return Loading(seconds, table.overlap)
+
+    def _fitting(self, micro_batches: int) -> tuple[Rank, float]:
+        """The rank with the least recomputation that fits, or with what is stated, and the share
+        of its layers that run again.
+        """
+        own, bits, plan = self.rank.deployment, self.overlap.gradient_bits, self.rank.plan
+        if self.recompute is not None:
+            return again(self.rank, self.recompute), 1.0
+        usable = own.device.dram.capacity_bytes * own.engine.memory.usable_fraction
+        found = []
+        for each in LEAST_FIRST:
+            rank = again(self.rank, each)
+            found.append(rank_memory(rank, micro_batches, self.optimizer, bits))
+            if each != "full" and found[-1].total.max() <= usable:
+                return rank, 1.0
+        layers = max(own.model.layers // plan.pp, 1)
+        return rank, min(least_share(found[0], found[-1], usable, layers), 1.0)
+
+
+def again(rank: Rank, recompute: Recompute) -> Rank:
+    """The rank with what its backward pass runs again."""
+    training = rank.framework.training or Training(dropout=False)
+    framework = replace(rank.framework, training=replace(training, recompute=recompute))
+    return replace(rank, framework=framework)
+
+
+def run_of(scenario: Scenario) -> TrainingRun:
+    """Carries out a scenario.
+
+    Raises:
+        SilicastError: an unknown name, or degrees that do not fit.
+    """
+    work = scenario.workload
+    assert isinstance(work, TrainingWorkload)
+    return prepared(scenario, work).run()
+
+
+def prepared(scenario: Scenario, work: TrainingWorkload) -> Prepared:
+    """What a scenario asks for.
+
+    Raises:
+        SilicastError: an unknown name, or degrees that contradict each other.
+    """
+    check_names(scenario)
+    deployment, warnings = deployment_of(scenario, OPTIONS, trains=True)
+    plan, said = training_plan_of(scenario, deployment.model, deployment.engine)
+    deployment = _routed(deployment, work)
+    warnings += said + _checked(deployment, work)
+    if scenario.raw.lora is not None and work.task != "lora":
+        warnings.append(UNUSED_ADAPTERS.format(work.task))
+    framework, said = _framework(scenario, deployment)
+    accumulates = work.global_batch > work.micro_batch * plan.dp
+    training = Training(dropout=False, accumulates=accumulates)
+    rank = Rank(
+        deployment, plan, replace(framework, training=training), work.seq_len, work.micro_batch,
+        _adapters(scenario, work), _offload(work), _capacity(deployment, plan, work),
+    )  # fmt: skip
+    return Prepared(
+        rank, work, update_rule(work.optimizer or DEFAULT_OPTIMIZER),
+        overlap_of(work, deployment.engine), work.recompute, tuple(warnings + said),
+    )  # fmt: skip
+
+
+def _capacity(
+    deployment: Deployment, plan: TrainingPlan, work: TrainingWorkload
+) -> Capacity | None:
+    """What experts take at most.
+
+    Raises:
+        SilicastError: there are no experts, or padding to a capacity that is not stated.
+    """
+    moe, factor = deployment.model.moe, work.capacity_factor
+    if factor is None:
+        if work.pad_to_capacity:
+            raise SilicastError(
+                "means nothing without workload.capacity_factor", field="workload.pad_to_capacity",
+                hint="state capacity_factor",
+            )  # fmt: skip
+        return None
+    if moe is None:
+        raise SilicastError(
+            f"{deployment.model.name} has no experts", field="workload.capacity_factor",
+            hint="leave it out",
+        )  # fmt: skip
+    tokens = own_tokens(plan, work.micro_batch * work.seq_len // plan.cp)
+    return Capacity.of(moe, moe.spread, tokens, plan.ep, factor, padded=work.pad_to_capacity)
+
+
+def _offload(work: TrainingWorkload) -> Offload:
+    table = work.offload
+    if table is None:
+        return Offload()
+    return Offload(table.activations, table.optimizer, table.weights, table.update)
+
+
+def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, list[str]]:
+    if deployment.engine.kind == "framework":
+        return framework_of(scenario, deployment.engine)
+    options: Mapping[str, Any] = scenario.engine.options if scenario.engine is not None else {}
+    attention = options.get("attention", "fused")
+    if attention not in get_args(AttentionCode):
+        raise unknown_name(
+            f"unknown attention {attention!r:.40}", "engine.options.attention",
+            ", ".join(get_args(AttentionCode)),
+        )  # fmt: skip
+    engine = deployment.engine
+    stated = str(options.get("attention_library", ""))
+    known = library_names().names
+    if stated and stated not in known:
+        raise unknown_name(
+            f"unknown library {stated!r:.40}", "engine.options.attention_library", ", ".join(known)
+        )
+    return Framework(
+        engine.compiles, attention, fused_layers=engine.fused_layers, attention_library=stated
+    ), []
+
+
+def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
+    """The deployment with experts as popular as the workload says; balanced if it says nothing."""
+    moe, stated = deployment.model.moe, work.routing
+    if moe is None:
+        if stated not in (None, "balanced"):
+            raise SilicastError(
+                f"{deployment.model.name} has no experts", field="workload.routing",
+                hint="leave it out",
+            )  # fmt: skip
+        return deployment
+    routing = routing_name(stated, field="workload.routing")
+    return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
+
+
+def _adapters(scenario: Scenario, work: TrainingWorkload) -> Adapters | None:
+    table = scenario.raw.lora
+    if work.task != "lora":
+        return None
+    if table is None:
+        raise SilicastError(
+            "is missing", field="lora", hint='lora = { rank = 16, targets = ["q_proj"] }'
+        )
+    products: list[str] = []
+    for name in table.targets or ("q_proj", "k_proj", "v_proj", "o_proj"):
+        if name not in PRODUCTS:
+            raise unknown_name(f"no product {name!r:.40}", "lora.targets", ", ".join(PRODUCTS))
+        products += PRODUCTS[name]
+    return Adapters(table.rank, tuple(dict.fromkeys(products)))
+
+
+def _checked(deployment: Deployment, work: TrainingWorkload) -> list[str]:
+    """A warning where sequences are longer than the model was made for.
+
+    Raises:
+        SilicastError: weights in a format that has no gradients.
+    """
+    precision = deployment.precision
+    recipe = RECIPES[precision.recipe]
+    if recipe.weight_bits < 16 and recipe.compute in ("bf16", "fp16", "fp32"):
+        raise SilicastError(
+            f"weights in {recipe.name} are not trained",
+            field="precision",
+            hint="bf16, fp32, tf32 or an fp8 recipe",
+        )
+    longest = deployment.model.max_positions
+    if not 0 < longest < work.seq_len:
+        return []
+    return [f"{work.seq_len} tokens: {deployment.model.name} is made for at most {longest}"]

@@ -1,0 +1,447 @@
+"""Files of tuned configurations for a model on a device, and what an existing one leaves.
+
+>>> from silicast.scenario.answers.tune.tuned_files import engines
+>>> plan = tune_experts("qwen3-30b-a3b", "H20", engines()[0], tp=[1], tokens=[1, 64])
+>>> plan.files[0].name
+'E=128,N=768,device_name=NVIDIA_H20.json'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.dtypes import Recipe, recipe_for
+from silicast.core.errors import SilicastError, unsupported
+from silicast.core.files import write_atomically
+from silicast.hardware.device import Device
+from silicast.kernels.configuration import Configuration
+from silicast.kernels.products.blocks import excesses
+from silicast.kernels.products.tile_times import Product
+from silicast.learning.configuration_ranking import configured_s, ranked, shipped_ranker
+from silicast.learning.expert_tuning import (
+    SWEPT_FORMATS,
+    ChosenBy,
+    ExpertLayer,
+    TunedLayer,
+    routing_log_sd,
+    tuned_layer,
+    tuners_log_odds,
+)
+from silicast.learning.tuner_choice import Tuning
+from silicast.scenario.answers.tune.tuned_files import (
+    Entries,
+    FileLayout,
+    Tuned,
+    driver_name,
+    encoded,
+    file_layout,
+    nearest_entry,
+    read_tuned_file,
+    usual_tokens,
+)
+from silicast.scenario.resolve import find_any_device
+from silicast.scenario.resolving.expert_routing import routing_name
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.transformers.decoder import build_graph
+from silicast.workload.transformers.plan import Plan
+
+US = 1e6
+DEGREES = (1, 2, 4, 8)
+"""Tensor parallel degrees that files are written for where none is stated."""
+MOST_TOKENS = 1 << 20
+BLOCK_SCALED = "fp8_block"
+VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){0,3}")
+
+
+@final
+@dataclass(frozen=True)
+class TunedEntry:
+    """One entry of a file.
+
+    Attributes:
+        tokens: entering the layer; configuration: for them.
+        estimate_us, p05_us, p95_us: of both products.
+        existing: what another file has for them; existing_us: time of that, same model; None
+            where the device cannot run it.
+    """
+
+    tokens: int
+    configuration: Configuration
+    estimate_us: float
+    p05_us: float
+    p95_us: float
+    existing: Configuration | None = None
+    existing_us: float | None = None
+
+    @property
+    def left_pct(self) -> float | None:
+        """Share of the existing entry's time that this one saves; never negative."""
+        if self.existing_us is None:
+            return None
+        return max(100.0 * (1.0 - self.estimate_us / self.existing_us), 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class TunedFile:
+    """One file to write: its name, folder, and entries by tokens.
+
+    Attributes:
+        name: of the file; folder: under the one that the engine is told of.
+        parallel: what it is for, for people.
+        entries: ascending; content: what is written.
+        layer: of experts that it is about; None = a plain product.
+    """
+
+    name: str
+    folder: str
+    parallel: str
+    entries: tuple[TunedEntry, ...]
+    content: bytes
+    layer: ExpertLayer | None = None
+
+    def with_entries(self, chosen: Mapping[int, Configuration], engine: str) -> TunedFile:
+        """The same with other configurations for some tokens: what was measured."""
+        entries = tuple(
+            replace(each, configuration=chosen.get(each.tokens, each.configuration))
+            for each in self.entries
+        )
+        content = encoded({x.tokens: x.configuration for x in entries}, file_layout(engine))
+        return replace(self, entries=entries, content=content)
+
+
+@final
+@dataclass(frozen=True)
+class TuningPlan:
+    """All files of a model on a device.
+
+    Attributes:
+        model, device, engine, dtype: what they are for.
+        environment: the variable that tells the engine of the folder.
+        compiler: version that the files are for, "" where they do not depend on it.
+        files: to write; warnings: what a reader must know.
+    """
+
+    model: str
+    device: str
+    engine: str
+    dtype: str
+    environment: str
+    files: tuple[TunedFile, ...]
+    warnings: tuple[str, ...]
+    compiler: str = ""
+
+    @property
+    def routing(self) -> str:
+        """How tokens were taken to spread over a rank's experts; "" where there are none."""
+        return next((one.layer.distribution for one in self.files if one.layer), "")
+
+    def write(self, folder: Path) -> list[Path]:
+        """Writes all files, each whole or not at all; returns their paths."""
+        paths = []
+        for one in self.files:
+            place = folder / one.folder
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise SilicastError(
+                    f"cannot make the folder: {error.strerror or error}", kind="io",
+                    file=str(place),
+                ) from None  # fmt: skip
+            write_atomically(place / one.name, one.content)
+            paths.append(place / one.name)
+        return paths
+
+
+def tune_experts(
+    model: str | ModelConfig,
+    device: str | Device,
+    engine: str,
+    *,
+    dtype: str = "",
+    tp: Sequence[int] = DEGREES,
+    ep: int = 1,
+    tokens: Sequence[int] = (),
+    existing: Path | None = None,
+    compiler: str = "",
+    routing: str | Sequence[float] | None = None,
+) -> TuningPlan:
+    """Files of tuned configurations of a model's experts.
+
+    Args:
+        model, device: catalog names or paths; engine: one that reads such files.
+        dtype: recipe of the experts; "" = as the checkpoint says.
+        tp: tensor parallel degrees, one file each; ep: ranks that share the experts.
+        tokens: numbers of tokens to make entries for; () = those that tuners use.
+        existing: a file whose entries are judged beside the new ones.
+        compiler: version of the compiler that the files are for.
+        routing: how tokens spread over a rank's experts: a distribution's name, or one share an
+            expert; None = evenly, as tuners time kernels.
+
+    Raises:
+        SilicastError: no experts, a degree that does not divide them, a format or device without
+            such files, or an existing file in another format.
+    """
+    engine = engine.strip().casefold()
+    if compiler and not VERSION.fullmatch(compiler):
+        raise SilicastError(
+            f"expected a version, found {compiler[:40]!r}", field="compiler",
+            hint="for example 3.5.1",
+        )  # fmt: skip
+    layout, board, config = _found(engine, device, model)
+    recipe = recipe_for(dtype or config.default_precision.expert.name)
+    known = read_tuned_file(existing) if existing else None
+    counts = _checked(tokens or usual_tokens())
+    files = tuple(
+        _file(layer, parallel, board, recipe, engine, counts, known, compiler)
+        for parallel, layer in _layers(config, tp, ep, routing)
+    )
+    return TuningPlan(
+        config.name, board.name, engine, recipe.name, layout.environment, files,
+        (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
+        compiler or layout.stated_compiler,
+    )  # fmt: skip
+
+
+def tune_products(
+    model: str | ModelConfig,
+    device: str | Device,
+    engine: str,
+    *,
+    dtype: str = BLOCK_SCALED,
+    tp: Sequence[int] = (1,),
+    tokens: Sequence[int] = (),
+    existing: Path | None = None,
+) -> TuningPlan:
+    """Files of tuned configurations of a model's plain products with scaled blocks.
+
+    Args:
+        existing: a file whose entries are judged beside the new ones, of the product that its
+            name states.
+
+    Raises:
+        SilicastError: as :func:`tune_experts`; a format whose blocks have no scales.
+    """
+    engine = engine.strip().casefold()
+    layout, board, config = _found(engine, device, model)
+    recipe = recipe_for(dtype)
+    if recipe.scale_rows <= 1:
+        raise unsupported(
+            f"plain products in {recipe.name} have no such files", "dtype", f"use {BLOCK_SCALED}"
+        )
+    known = read_tuned_file(existing) if existing else None
+    counts = _checked(tokens or usual_tokens())
+    files = []
+    for degree in _stated(tp):
+        for rows, depth in _products(config, degree):
+            name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
+            own = known if existing and existing.name == name else None
+            entries = tuple(
+                _product_entry(x, rows, depth, board, recipe, own, ChosenBy(engine)) for x in counts
+            )
+            content = encoded({x.tokens: x.configuration for x in entries}, layout)
+            files.append(TunedFile(name, "", f"tp {degree}", entries, content))
+    unique = {one.name: one for one in files}
+    return TuningPlan(
+        config.name, board.name, engine, recipe.name, layout.environment, tuple(unique.values()),
+        (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
+    )  # fmt: skip
+
+
+def _found(
+    engine: str, device: str | Device, model: str | ModelConfig
+) -> tuple[FileLayout, Device, ModelConfig]:
+    """What the names mean."""
+    return (
+        file_layout(engine),
+        find_any_device(device, Path()) if isinstance(device, str) else device,
+        find_model(model) if isinstance(model, str) else model,
+    )
+
+
+def _products(config: ModelConfig, tp: int) -> list[tuple[int, int]]:
+    """Rows and depth of the weights of a rank's plain products, the head's left out."""
+    found: dict[tuple[int, int], None] = {}
+    for _, node in build_graph(config, Plan(tp=tp)).nodes():
+        sizes = dict(node.op.dims)
+        n, k = sizes.get("n"), sizes.get("k")
+        plain = node.op.family == "gemm" and sizes.get("m") == "tokens"
+        if plain and isinstance(n, int) and isinstance(k, int):
+            found[n, k] = None
+    return list(found)
+
+
+def _product_entry(
+    count: int, rows: int, depth: int, device: Device, recipe: Recipe, known: Entries | None,
+    chosen: ChosenBy,
+) -> TunedEntry:  # fmt: skip
+    product = Product.plain(count, rows, depth)
+    found = ranked(product, device, recipe)
+    about = Tuning("gemm", count, 1, rows, depth)
+    score = found.log_odds + tuners_log_odds(found, about, chosen)
+    place = int(np.where(found.steps.tiles.k == recipe.scale_group, score, -np.inf).argmax())
+    seconds = float(found.time_s[place])
+    share = seconds / found.estimate_s
+    low, high = (share * bound for bound in found.interval())
+    existing = nearest_entry(known, count) if known else None
+    return TunedEntry(
+        count, found.grid[place], US * seconds, US * low, US * high, existing,
+        _existing_us(existing, device, recipe, lambda one: configured_s(product, one, found)),
+    )  # fmt: skip
+
+
+def _checked(tokens: Sequence[int]) -> tuple[int, ...]:
+    for count in tokens:
+        if not 1 <= count <= MOST_TOKENS:
+            raise SilicastError(f"expected 1 to {MOST_TOKENS}, found {count}", field="tokens")
+    return tuple(sorted(set(tokens)))
+
+
+def _stated(degrees: Sequence[int]) -> Sequence[int]:
+    """At least one degree."""
+    if not degrees:
+        raise SilicastError("states no degree", field="tp", hint="for example 1,2,8")
+    return degrees
+
+
+def _layers(
+    config: ModelConfig, degrees: Sequence[int], ep: int, routing: str | Sequence[float] | None
+) -> Iterator[tuple[str, ExpertLayer]]:
+    experts = config.moe
+    if experts is None:
+        raise unsupported(f"{config.name} has no experts", "model", "tune gemm for its products")
+    if ep < 1 or experts.experts % ep:
+        raise SilicastError(f"{ep} does not divide {experts.experts} experts", field="ep")
+    name = routing_name(routing, experts.experts // ep)
+    for tp in _stated(degrees):
+        if tp < 1 or experts.intermediate % tp:
+            raise SilicastError(
+                f"{tp} does not divide the experts' width of {experts.intermediate}", field="tp"
+            )
+        yield (
+            f"tp {tp} ep {ep}",
+            ExpertLayer(
+                experts=experts.experts // ep, topk=experts.topk,
+                hidden=experts.latent or config.hidden, width=experts.intermediate // tp,
+                gated=config.gated, distribution=name,
+            ),
+        )  # fmt: skip
+
+
+def _file(
+    layer: ExpertLayer, parallel: str, device: Device, recipe: Recipe, engine: str,
+    counts: Sequence[int], known: Entries | None, compiler: str,
+) -> TunedFile:  # fmt: skip
+    layout = file_layout(engine)
+    name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
+    chosen = ChosenBy(engine, compiler or layout.stated_compiler)
+    found = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
+    entries = tuple(_entry(one, known, device, recipe) for one in found)
+    content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
+    return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
+
+
+def _entry(one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe) -> TunedEntry:
+    existing = nearest_entry(known, one.tokens) if known else None
+    return TunedEntry(
+        one.tokens, one.best, US * one.estimate_s, US * one.p05_s, US * one.p95_s, existing,
+        _existing_us(existing, device, recipe, one.seconds_of),
+    )  # fmt: skip
+
+
+def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) -> Iterator[str]:
+    card = shipped_ranker().card
+    if device.name not in card.devices:
+        alike = "" if device.architecture in card.architectures else ", nor its architecture,"
+        yield (
+            f"{device.name} was not swept{alike}: the order follows physics and what sweeps of "
+            f"{', '.join(card.devices)} taught; measure the first ten to be sure"
+        )
+    if recipe.name not in SWEPT_FORMATS:
+        yield (
+            f"only products of 16 bits were swept; {recipe.name} follows their order and what "
+            "tuners of engines chose in such formats"
+        )
+    if layer is not None and layer.distribution != "balanced":
+        yield (
+            f"only kernels with even tokens were swept; {layer.distribution} counts by the "
+            f"analytic times, with a spread of {routing_log_sd(layer.distribution, device):.0%} "
+            "of their own; engines read no routing from a file"
+        )
+
+
+def _impossible(
+    path: Path | None, known: Entries | None, device: Device, recipe: Recipe
+) -> Iterator[str]:
+    """Entries of an existing file that the device cannot run, and by how much they exceed it."""
+    for tokens, one in (known or {}).items():
+        for what, needed, there in excesses(one, device, recipe):
+            yield (
+                f"{path}: entry {tokens} does not run on {device.name}: {one.label} needs "
+                f"{needed:,.0f} {what}, {needed - there:,.0f} too many"
+            )
+
+
+def _existing_us(
+    one: Configuration | None, device: Device, recipe: Recipe,
+    seconds_of: Callable[[Configuration], float],
+) -> float | None:  # fmt: skip
+    """Microseconds of an existing entry; None where there is none, or the device cannot run it."""
+    if one is None or any(excesses(one, device, recipe)):
+        return None
+    return US * seconds_of(one)
+
+
+def first_candidates(
+    one: TunedFile, plan: TuningPlan, count: int
+) -> dict[int, list[tuple[Configuration, float]]]:
+    """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
+    device, recipe = find_any_device(plan.device, Path()), recipe_for(plan.dtype)
+    found: dict[int, list[tuple[Configuration, float]]] = {}
+    if one.layer is None:
+        return found
+    for entry in one.entries:
+        layer = tuned_layer(
+            one.layer, entry.tokens, device, recipe, chosen=ChosenBy(plan.engine, plan.compiler)
+        )
+        places = layer.order[:count].tolist()
+        found[entry.tokens] = [
+            (layer.ranked[0].grid[place], US * float(seconds))
+            for place, seconds in zip(places, layer.seconds(layer.order[:count]), strict=True)
+        ]
+    return found
+
+
+def plan_data(plan: TuningPlan) -> dict[str, Any]:
+    """A plan as plain tables, for JSON."""
+    return {
+        "model": plan.model, "device": plan.device, "engine": plan.engine, "dtype": plan.dtype,
+        "environment": plan.environment, "routing": plan.routing, "warnings": list(plan.warnings),
+        "files": [
+            {
+                "name": one.name, "folder": one.folder, "parallel": one.parallel,
+                "entries": [_entry_data(each) for each in one.entries],
+            }
+            for one in plan.files
+        ],
+    }  # fmt: skip
+
+
+def _entry_data(each: TunedEntry) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "tokens": each.tokens, "configuration": dict(each.configuration.values),
+        "latency_us": {"estimate": each.estimate_us, "p05": each.p05_us, "p95": each.p95_us},
+    }  # fmt: skip
+    if each.existing is not None:
+        found["existing"] = {
+            "configuration": dict(each.existing.values), "latency_us": each.existing_us,
+            "left_pct": each.left_pct,
+        }  # fmt: skip
+    return found

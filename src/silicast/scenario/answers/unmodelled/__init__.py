@@ -1,0 +1,1 @@
+"""Tasks that no model answers yet."""

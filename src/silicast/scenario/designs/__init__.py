@@ -1,0 +1,1 @@
+"""Designed accelerators under whole models: compiling, searching, comparing."""

@@ -1,0 +1,1 @@
+"""Kernel ops of the contract: their tables as ops, and ops as tables."""

@@ -1,0 +1,79 @@
+"""What an unknown name is a name of: a model where a device is asked for, and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
+
+
+def with_kind(error: SilicastError, spec: str | dict[str, Any]) -> SilicastError:
+    """An unknown name's error with what the name is a name of, where it is one of another kind.
+
+    >>> unknown = unknown_name("unknown device 'vllm'", "device", "did you mean L4?")
+    >>> str(with_kind(unknown, "vllm"))
+    "device: unknown device 'vllm' (vllm is an engine)"
+    """
+    if error.kind != "unknown_name" or not isinstance(spec, str) or not error.field:
+        return error
+    kind = error.field.rpartition(".")[2]
+    for other, article in kinds_of(spec).items():
+        if other != kind:
+            return unknown_name(
+                error.message, error.field, f"{spec} is {article} {other}", file=error.file
+            )
+    return error
+
+
+def kinds_of(name: str) -> dict[str, str]:
+    """Every kind that a name belongs to, with its article.
+
+    >>> kinds_of("h100"), kinds_of("nobody knows")
+    ({'device': 'a'}, {})
+    """
+    from silicast.accelerator.design.architecture_file import design_names
+    from silicast.composition.engines.engine import engine_names
+    from silicast.hardware.index import device_names
+    from silicast.scenario.kernels.kernel_ops import OPS
+    from silicast.workload.models.lookup import model_index
+
+    found: dict[str, str] = {}
+    if name in device_names():
+        found["device"] = "a"
+    if name in model_index():
+        found["model"] = "a"
+    if name in engine_names():
+        found["engine"] = "an"
+    if name in OPS:
+        found["kernel op"] = "a"
+    if name in design_names():
+        found["design"] = "a"
+    return found
+
+
+COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
+)  # fmt: skip
+
+
+def is_collective(op: object) -> str:
+    """The collective that a kernel's op means, "" = none.
+
+    >>> is_collective("AllReduce"), is_collective("all-to-all"), is_collective("gemm")
+    ('all_reduce', 'all_to_all', '')
+    """
+    plain = str(op).casefold().translate(str.maketrans("", "", "-_ "))
+    return next((name for name in COLLECTIVES if name.replace("_", "") == plain), "")
+
+
+def collective_hint(op: str) -> str:
+    """The command that predicts a collective.
+
+    >>> collective_hint("all_reduce")[:50]
+    'it is a collective: `silicast collective all_reduc'
+    """
+    return (
+        f"it is a collective: `silicast collective {op} --bytes 1MB --device h100 --gpus 8`, or "
+        f'task = "collective" with workload = {{ op = {shown(op)}, bytes, gpus }}'
+    )

@@ -1,0 +1,1 @@
+"""Names of a scenario into what they stand for: engines, pools, programs, calibrations."""

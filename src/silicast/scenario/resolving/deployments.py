@@ -1,0 +1,261 @@
+"""What a scenario runs on: the machine, and the deployment of each of its pools."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, cast, final, get_args
+
+from silicast.composition.engines.engine import Engine, engines_of
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.power.energy import is_modelled
+from silicast.composition.step.expert_copies import with_copies
+from silicast.composition.step.machine import Machine
+from silicast.core.dtypes import RECIPES
+from silicast.core.errors import SilicastError
+from silicast.hardware.device import Device
+from silicast.hardware.host import Host
+from silicast.scenario.answerer import refuse_unmodelled
+from silicast.scenario.decode import Scenario, of_pool
+from silicast.scenario.resolve import (
+    POWER_NOT_MODELLED,
+    cluster_of,
+    device_of,
+    evidence_of,
+    host_of,
+    limit_warnings,
+    model_of,
+    namesake_warnings,
+    plan_of,
+)
+from silicast.scenario.resolving.chosen_engine import chosen_engine, options_elsewhere
+from silicast.scenario.resolving.measured import with_measured
+from silicast.scenario.road import FIELDS, not_yet_of
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.plan import Plan
+
+if TYPE_CHECKING:
+    from silicast.workload.frameworks.eager import Framework
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """One pool of a scenario.
+
+    Attributes:
+        count: replicas of the deployment.
+        role: what the pool does ("prefill", "decode"); "" = everything.
+        warnings: what was assumed for it.
+    """
+
+    deployment: Deployment
+    count: int = 1
+    role: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def pools_of(scenario: Scenario) -> dict[str, Pool]:
+    """The deployment of every pool by name; "" = that of a scenario without pools.
+
+    Raises:
+        SilicastError: as :func:`deployment_of`; the field names the pool.
+    """
+    if not scenario.pools:
+        deployment, said = deployment_of(scenario)
+        return {"": Pool(deployment, warnings=tuple(said))}
+    found = {}
+    for name, table in scenario.pools.items():
+        try:
+            deployment, said = deployment_of(of_pool(scenario, table))
+        except SilicastError as error:
+            raise error.at(f"pools.{name}") from None
+        found[name] = Pool(deployment, table.count, table.role, tuple(said))
+    return found
+
+
+def deployment_of(
+    scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
+) -> tuple[Deployment, list[str]]:
+    """The deployment of a scenario's one pool, and warnings about what was assumed for it.
+
+    Args:
+        options: options of the engine that the task understands.
+        trains: the task needs an engine that trains, else one that does not; the deployment is
+            then of one rank, whose degrees are the training plan's.
+
+    Raises:
+        SilicastError: an unknown name, contradictory degrees, or something not modelled.
+    """
+    if trains:
+        machine, warnings = machine_of(scenario, options, trains=True)
+        model = model_of(scenario)
+        precision, said = precision_of(scenario, model, machine.device)
+        plan = Plan(tp=scenario.raw.parallel.tp)
+        return Deployment(machine, model, plan, precision), [*said, *warnings]
+    degrees = scenario.raw.parallel
+    for name in ("dp", "cp", "virtual_stages"):
+        if (getattr(degrees, name) or 1) > 1:
+            raise not_yet_of(FIELDS[f"parallel.{name}"], f"parallel.{name}")
+    if degrees.sp is True or degrees.sp > 1:
+        raise not_yet_of(FIELDS["parallel.sp"], "parallel.sp")
+    machine, warnings = machine_of(scenario, options, trains=trains)
+    plan = plan_of(scenario)
+    model, assumed = with_copies(model_of(scenario), plan, machine.engine)
+    precision, said = precision_of(scenario, model, machine.device)
+    said += _in_32_bits(scenario, model, machine)
+    return Deployment(machine, model, plan, precision), [*said, *assumed, *warnings]
+
+
+def machine_of(
+    scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
+) -> tuple[Machine, list[str]]:
+    """What a scenario's one pool runs on, and warnings; raises as :func:`deployment_of`."""
+    of_training = () if trains else ("lora", "cluster.slow_gpus", "cluster.failures")
+    refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links", *of_training)
+    raw = scenario.raw
+    engine, said = chosen_engine(scenario, options)
+    if trains and engine.kind == "serving":
+        raise SilicastError(
+            f"{engine.name} serves models",
+            field="engine",
+            hint=f"{' or '.join(engines_of('training'))} train them",
+        )
+    if engine.kind == "training" and not trains:
+        raise SilicastError(
+            f"{engine.name} trains models",
+            field="engine",
+            hint=f"{' or '.join((*engines_of('serving'), *engines_of('framework')))} run them",
+        )
+    device = device_of(scenario)
+    engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
+    machine = Machine(
+        device=device,
+        engine=engine,
+        host=host_of(scenario) or Host(),
+        cluster=cluster_of(scenario, device) if raw.cluster or raw.host else None,
+        power_w=None if raw.limits.power_w is None else device.power_cap_w,
+        clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
+        evidence=evidence,
+    )
+    said += options_elsewhere(scenario, engine, device)
+    if raw.limits.power_w is not None and not is_modelled(machine):
+        said.append(POWER_NOT_MODELLED)
+    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *said, *measured]
+
+
+def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
+    """How the engine runs the model's code, and what was assumed about it."""
+    from silicast.workload.frameworks.eager import AttentionCode, Framework
+
+    stated = scenario.engine.options.get("attention") if scenario.engine is not None else None
+    if stated is not None and stated not in get_args(AttentionCode):
+        raise SilicastError(
+            f"expected one of {', '.join(get_args(AttentionCode))}, found {stated!r:.40}",
+            field="engine.options.attention",
+        )
+    if engine.kind != "framework":
+        said = f"{engine.name} serves: its kernels run here in one pass with logits of all tokens"
+        return Framework(compiled=True, attention="fused"), [said]
+    attention = cast("AttentionCode", stated or "math")
+    said = "attention is taken as products and softmax one by one (engine.options.attention)"
+    return Framework(engine.compiles, attention), [] if stated else [said]
+
+
+def description(machine: Machine, model: str, devices: int, number_format: str) -> dict[str, Any]:
+    """What ran where, for people."""
+    engine, device = machine.engine, machine.device
+    return {
+        "model": model, "device": device.name, "devices": devices,
+        "largest_clock_mhz": device.clocks.max_hz / 1e6,
+        "engine": f"{engine.name} {engine.version}".strip(), "format": number_format,
+    }  # fmt: skip
+
+
+def precision_of(
+    scenario: Scenario, model: ModelConfig, device: Device
+) -> tuple[Precision, list[str]]:
+    """The scenario's formats over the checkpoint's.
+
+    A bf16 checkpoint runs in fp16 (else fp32) on a device without bf16, as engines run it, unless
+    the scenario asks for bf16; between kernels also where it asks for a quantised format.
+    """
+    table, own = scenario.raw.precision, model.default_precision
+    default, said = _without_bf16(own, device)
+    if table is None:
+        return default, said
+    from silicast.scenario.reading.dtype_names import dtype_name
+
+    def canonical(name: str) -> str | None:
+        value = getattr(table, name)
+        return None if value is None else dtype_name(value, f"precision.{name}")
+
+    stated = any(getattr(table, name) for name in ("weights", "activations", "recipe"))
+    try:
+        found = Precision.of(
+            weights=canonical("weights"), activations=canonical("activations"),
+            kv_cache=canonical("kv_cache"), recipe=canonical("recipe"), group_size=table.group_size,
+            experts=canonical("experts"), attention=canonical("attention"),
+            default=own if stated else default,
+        )  # fmt: skip
+    except SilicastError as error:
+        raise (error if error.field.startswith("precision.") else error.at("precision")) from None
+    if stated and found.recipe != "bf16":
+        found, said = _without_bf16(found, device)
+    elif stated:
+        said = []
+    return found, [*said, *_other_groups(found, table.group_size)]
+
+
+def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> list[str]:
+    """A remark where an engine that may load a checkpoint of 32 bits in 16 is taken to keep them,
+    and nobody asked for it.
+    """
+    table, device = scenario.raw.precision, machine.device
+    stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
+    shorter = next((name for name in ("fp16", "bf16") if _computes(device, name)), "")
+    if stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
+        return []
+    return [IN_32_BITS.format(model.name, shorter)] if shorter else []
+
+
+IN_32_BITS = (
+    "the checkpoint of {0} is in fp32, and fp32 is taken; an engine that loads it in 16 bits is "
+    "predicted with --dtype {1} (precision.recipe)"
+)
+GROUPS = (
+    "precision.group_size = {}: kernels are timed with the scales of groups of {}, as {} has them; "
+    "the stated groups count in memory and in the bytes that steps must read"
+)
+
+
+def _other_groups(precision: Precision, stated: int | None) -> list[str]:
+    """A remark where scales are of other groups than those that kernels are timed with."""
+    own = RECIPES[precision.recipe].scale_group
+    if not stated or own <= 0 or stated == own:
+        return []
+    return [GROUPS.format(stated, own, precision.recipe)]
+
+
+def _without_bf16(own: Precision, device: Device) -> tuple[Precision, list[str]]:
+    """A checkpoint's formats on a device, and what was assumed where that has no bf16."""
+    if own.hidden != "bf16" or _computes(device, "bf16"):
+        return own, []
+    other = "fp16" if _computes(device, "fp16") else "fp32"
+    if not _computes(device, other):
+        return own, []
+    if own.recipe == "bf16":
+        found = Precision.of(
+            weights=other, experts=own.experts or None, attention=own.attention or None,
+            group_size=own.group_size, default=own,
+        )  # fmt: skip
+        return found, [f"{device.name} has no bf16: {other} is assumed"]
+    experts, attention = (
+        other if name == "bf16" else name for name in (own.experts, own.attention)
+    )
+    changed = dataclasses.replace(own, hidden=other, experts=experts, attention=attention)
+    return changed, [f"{device.name} has no bf16: {other} is assumed between kernels"]
+
+
+def _computes(device: Device, dtype: str) -> bool:
+    return any(device.rate_per_core(pipe, dtype) > 0.0 for pipe in device.matrix_pipes)

@@ -1,0 +1,205 @@
+"""What serves the traffic of a scenario: its pools, router and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import msgspec
+
+from silicast.composition.step.expert_copies import without_copies
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.plain_data import shown
+from silicast.hardware.cluster import Cluster
+from silicast.hardware.systems import networks
+from silicast.scenario.decode import Scenario
+from silicast.scenario.reading.strict import near
+from silicast.scenario.resolving.deployments import Pool as Deployed
+from silicast.scenario.resolving.deployments import deployment_of, pools_of
+from silicast.scenario.resolving.host_memory import check_host_memory
+from silicast.scenario.road import PARTS, not_yet_of
+from silicast.scenario.schema import LoraTable, PoolLinkTable
+from silicast.serving.simulation.deploy import replica_spec
+from silicast.serving.simulation.drafting import drafted
+from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec
+from silicast.serving.simulation.fleet import Fleet, Pool
+from silicast.serving.simulation.launch import Expected
+from silicast.serving.simulation.replica import Role
+from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router, router_named
+
+LORA = (
+    "lora: kernels of grouped adapters were not measured; they are priced as thin matrix products, "
+    "each adapter as likely, and the host's work for them is left out"
+)
+
+
+def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
+    """What serves, and what was assumed about it; ``parallel.dp`` is replicas.
+
+    Args:
+        expected: the traffic that its engines are launched for, by all clients together.
+
+    Raises:
+        SilicastError: an unknown name, pools of several models, or something not modelled.
+    """
+    deployed, replicas = _deployed(_bare(scenario))
+    said = [f"{f'{name}: ' if name else ''}{text}" for name, p in deployed.items()
+            for text in p.warnings]  # fmt: skip
+    pools = tuple(
+        Pool(pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name))
+        for name, pool in deployed.items()
+    )
+    said += dict.fromkeys(filter(None, (_launched(pool) for pool in pools)))
+    _decodes(scenario, pools)
+    if scenario.raw.lora is not None:
+        pools = _adapted(scenario, scenario.raw.lora, pools)
+        said.append(LORA)
+    plain, (pools, drafts) = pools, _drafting(scenario, pools)
+    said += drafts
+    if len({without_copies(pool.deployment.model) for pool in pools}) > 1:
+        raise not_yet_of(PARTS["models"], "pools")
+    router = _router(scenario, replicas)
+    link, assumed = _link(scenario, pools)
+    fleet = Fleet(pools, router, scenario.raw.seed or 0, link, plain)
+    return fleet, [*said, *assumed, *check_host_memory(fleet)]
+
+
+def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
+    """Pools by name, and the data-parallel replicas of the only one."""
+    if scenario.pools:
+        return pools_of(scenario), 1
+    count = scenario.raw.parallel.dp or 1
+    parallel = msgspec.structs.replace(scenario.raw.parallel, dp=None)
+    raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
+    deployment, said = deployment_of(msgspec.structs.replace(scenario, raw=raw))
+    return {"": Deployed(deployment, count, "", tuple(said))}, count
+
+
+def _bare(scenario: Scenario) -> Scenario:
+    """Without what is put on top of its deployments."""
+    raw = msgspec.structs.replace(scenario.raw, speculative=None, lora=None)
+    return msgspec.structs.replace(scenario, raw=raw)
+
+
+def _decodes(scenario: Scenario, pools: tuple[Pool, ...]) -> None:
+    """Refuses what is put on top of decoding where an engine answers in one pass."""
+    for pool in pools:
+        for field in ("speculative", "lora"):
+            if pool.spec.policy.one_pass and getattr(scenario.raw, field) is not None:
+                raise SilicastError(
+                    f"{pool.deployment.engine.name} answers a request in one pass of a whole graph",
+                    kind="unsupported", field=field,
+                    hint="leave it out, or name an engine that generates tokens",
+                )  # fmt: skip
+
+
+def _adapted(scenario: Scenario, table: LoraTable, pools: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """The pools with adapters."""
+    from silicast.serving.simulation.adapters import Adapters, adapted
+
+    if scenario.raw.speculative is not None:
+        raise not_yet_of(PARTS["drafts"], "lora")
+    adapters = Adapters(table.rank, tuple(table.targets or ()), table.adapters)
+    return tuple(
+        replace(pool, spec=adapted(pool.spec, pool.deployment, adapters)) for pool in pools
+    )
+
+
+def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, ...], list[str]]:
+    """The pools with what drafts their tokens, where they decode."""
+    from silicast.scenario.resolving.speculation import drafting_of
+
+    found, said = [], dict[str, None]()
+    for pool in pools:
+        drafting, assumed = drafting_of(scenario, pool.deployment)
+        spec = pool.spec
+        if drafting is not None and spec.role != "prefill":
+            spec = drafted(spec, pool.deployment, drafting)
+        found.append(replace(pool, spec=spec))
+        said |= dict.fromkeys(assumed)
+    return tuple(found), list(said)
+
+
+def _launched(pool: Pool) -> str:
+    """That a limit follows from the traffic."""
+    serving = pool.deployment.engine.serving
+    if serving is None or serving.launch is None:
+        return ""
+    return (
+        f"max_num_batched_tokens: {pool.spec.limits.step_tokens}, as {pool.deployment.engine.name} "
+        f"is launched for such prompts (its own default is {serving.step_tokens}); "
+        f"engine.options.max_num_batched_tokens states another"
+    )
+
+
+def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
+    own = replace(expected, clients=-(-expected.clients // pool.count))
+    return replace(replica_spec(pool.deployment, own), role=cast("Role", pool.role))
+
+
+def _price(scenario: Scenario, name: str) -> float | None:
+    """Of a device an hour: the pool's own, else the cluster's."""
+    table, cluster = scenario.pools.get(name), scenario.raw.cluster
+    if table is not None and table.price_per_gpu_hour is not None:
+        return table.price_per_gpu_hour
+    return cluster.price_per_gpu_hour if cluster is not None else None
+
+
+def _router(scenario: Scenario, replicas: int) -> type[Router]:
+    if scenario.raw.router:
+        return router_named(scenario.raw.router)
+    return LeastLoaded if replicas > 1 else RoundRobin
+
+
+def _link(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[KvLink | None, list[str]]:
+    """What joins prefill and decode: the stated link, the link of the decoding devices or the
+    network of the catalog that its kind names, or their own network.
+    """
+    decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
+    if decoding is None:
+        return None, []
+    name, stated = next(iter(scenario.links.items()), ("", PoolLinkTable()))
+    cluster, assumed = decoding.deployment.machine.links, list[str]()
+    rate, latency_s, kind = _stated_kind(stated, cluster, f"links.{name}.kind")
+    if kind == cluster.inter_node.name and _leaves_pod(cluster, pools):
+        rate = min(rate, cluster.uplink.bandwidth_bytes_per_s) if cluster.uplink else rate
+    if stated.bandwidth_gb_per_s is not None:
+        rate = stated.bandwidth_gb_per_s * 1e9
+    else:
+        assumed = [f"links: caches move over {kind}, {rate / 1e9:.3g} GB/s a device, as assumed"]
+    if stated.latency_us is not None:
+        latency_s = stated.latency_us * 1e-6
+    block = decoding.spec.layout.block_bytes
+    return KvLink(rate, round(latency_s * 1e9), block), assumed
+
+
+def _stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[float, float, str]:
+    """Bandwidth a device, latency and name of the link that a kind names.
+
+    Raises:
+        SilicastError: nothing has this name, and the link states no bandwidth of its own.
+    """
+    network, inside, known = cluster.inter_node, cluster.intra_node, networks()
+    if inside is not None and link.kind.casefold() == inside.name:
+        return inside.bandwidth_bytes_per_s, network.latency_s, inside.name
+    if link.kind.casefold() not in (PoolLinkTable().kind, network.name):
+        if link.kind in known:
+            entry = known.get(link.kind)
+            return (
+                entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6, known.canonical(link.kind),
+            )  # fmt: skip
+        if link.bandwidth_gb_per_s is None:
+            own = [inside.name] if inside is not None else []
+            raise unknown_name(
+                f"no link or network {shown(link.kind)}", field,
+                f"{near(link.kind, [*own, *known.names])}; or state bandwidth_gb_per_s",
+            )  # fmt: skip
+    return network.bandwidth_bytes_per_s, network.latency_s, network.name
+
+
+def _leaves_pod(cluster: Cluster, pools: tuple[Pool, ...]) -> bool:
+    """Whether caches move over what joins the network's pods: pools are on nodes of their own, and
+    without pods every node is one.
+    """
+    return sum(pool.gpus for pool in pools) > cluster.pod

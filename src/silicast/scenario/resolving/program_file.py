@@ -1,0 +1,148 @@
+"""A program in the mode that a workload asks for: in a file (op graph, ONNX, exported PyTorch), or
+a package's model by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import final
+
+import msgspec
+
+from silicast.core.dtypes import BITS
+from silicast.core.errors import SilicastError
+from silicast.kernels.movement.optimizer import optimizer_bytes
+from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.update_rule import update_rule
+from silicast.scenario.schema import PrecisionTable
+from silicast.scenario.workloads import GraphWorkload
+from silicast.workload.chakra.files import is_chakra
+from silicast.workload.frameworks.compiled import fused_graph
+from silicast.workload.front_ends import read_program, suffixes
+from silicast.workload.front_ends.packages import is_packaged, packaged_graph
+from silicast.workload.graphs.graph import Graph, parameter_bytes_of
+from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
+from silicast.workload.training.backward import Training, training_graph
+from silicast.workload.training.update import format_of_weights, with_update
+
+OP_GRAPH = ".json"
+
+
+@final
+class ProgramFile(msgspec.Struct, frozen=True):
+    """What runs.
+
+    Attributes:
+        state_bytes: of gradients, and of what an optimizer keeps.
+        said: what was assumed of it.
+    """
+
+    graph: Graph
+    state_bytes: tuple[int, int] = (0, 0)
+    said: tuple[str, ...] = ()
+
+
+def is_execution_trace(scenario: Scenario) -> bool:
+    """Whether ``workload.graph`` names a Chakra trace."""
+    work = scenario.workload
+    if not isinstance(work, GraphWorkload) or work.graph is None:
+        return False
+    path = scenario.folder / work.graph
+    if is_packaged(work.graph) or path.suffix.casefold() in (OP_GRAPH, *suffixes()):
+        return False
+    try:
+        return is_chakra(path)
+    except (OSError, ValueError):
+        return False
+
+
+def program_in(scenario: Scenario, *, compiles: bool) -> ProgramFile:
+    """The program that ``workload.graph`` names, in the workload's mode.
+
+    Args:
+        compiles: a compiler fuses its operations.
+
+    Raises:
+        SilicastError: the file is unreadable, or a field contradicts it.
+    """
+    work = scenario.workload
+    assert isinstance(work, GraphWorkload)
+    packaged = is_packaged(str(work.graph))
+    for name in ("model",) if packaged else ("model", "precision"):
+        if getattr(scenario.raw, name) is not None:
+            raise SilicastError(
+                "a program is given as well"
+                if packaged
+                else "a program in a file is given as well",
+                field=name,
+                hint="its nodes say what runs in which format: leave this out, or workload.graph",
+            )
+    read, said = _packaged(scenario, work) if packaged else _read(scenario, work)
+    graph, states = _in_mode(read, work), (0, 0)
+    if graph.phase == "training":
+        graph, states = _trained(graph, work.optimizer)
+    return ProgramFile(fused_graph(graph) if compiles else graph, states, (said,) if said else ())
+
+
+def _sizes(work: GraphWorkload) -> Mapping[str, int]:
+    """Sizes that a program leaves open, by name."""
+    usual = {"batch": work.batch, "seq_len": work.seq_len}
+    return {name: value for name, value in usual.items() if value is not None} | work.sizes
+
+
+def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
+    """A package's model in the format of the scenario's precision, and what was assumed of it."""
+    precision = scenario.raw.precision
+    recipe = precision.recipe if precision is not None else None
+    if precision is not None and precision != PrecisionTable(recipe=recipe):
+        raise SilicastError(
+            "a program's weights, activations and products have one format",
+            field="precision", hint='recipe = "bf16", fp16, fp32 or tf32',
+        )  # fmt: skip
+    try:
+        return packaged_graph(
+            str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
+        )
+    except SilicastError as error:
+        raise error.at("workload.graph") from None
+
+
+def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
+    """A file's program, and what was assumed of it."""
+    path = scenario.folder / str(work.graph)
+    given = _sizes(work)
+    try:
+        if path.suffix.casefold() == OP_GRAPH:
+            file = read_graph_file(path)
+            said = (each.remark(name, given[name])
+                    for name, each in file.open_sizes.items() if name in given)  # fmt: skip
+            return graph_of_file(file, path.stem, given), "; ".join(x for x in said if x)
+        return read_program(path, given, training=work.mode == "training"), ""
+    except SilicastError as error:
+        field = f"workload.graph:{error.field}" if error.field else "workload.graph"
+        raise error.located(field, error.file or str(path)) from None
+
+
+def _in_mode(graph: Graph, work: GraphWorkload) -> Graph:
+    """The part of a program that runs in a mode; a backward pass by rule where it holds none."""
+    forward = tuple(block for block in graph.blocks if block.direction == "forward")
+    if work.mode == "inference":
+        if work.optimizer is not None:
+            raise SilicastError(
+                "an optimizer in a pass without training", field="workload.optimizer"
+            )
+        return replace(graph, blocks=forward, phase="inference")
+    if len(forward) < len(graph.blocks):
+        return graph
+    return training_graph(graph, Training(loss=False, dropout=False))
+
+
+def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int]]:
+    """The program with its optimizer, and bytes of gradients and of what the optimizer keeps."""
+    weights = parameter_bytes_of(graph)
+    if optimizer is None or not weights:
+        return graph, (weights, 0)
+    rule, dtype = update_rule(optimizer), format_of_weights(graph)
+    kept = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
+    return with_update(graph, rule), (weights, kept)

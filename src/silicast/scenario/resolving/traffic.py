@@ -1,0 +1,169 @@
+"""The traffic of a serving workload as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
+from silicast.scenario.workloads import ArrivalTable, Length, ServingWorkload, TraceRow
+from silicast.serving.traffic.lengths import INPUTS, OUTPUTS, in_range, lengths, stream
+from silicast.serving.traffic.requests import SECOND_NS, Requests
+from silicast.serving.traffic.trace_files import read_trace
+from silicast.serving.traffic.trace_rows import Columns, Rule, inline_rows, read_rows
+from silicast.serving.traffic.traffic import Prefixes, Ramp, Traffic, Turns, arrivals
+
+REQUESTS_PER_CLIENT: Final = 10
+OPEN_REQUESTS: Final = 1000
+"""Requests of a workload that states neither how many nor a concurrency: p99 rests on ten."""
+
+
+def traffic_of(
+    workload: ServingWorkload, seed: int = 0, folder: Path | None = None, field: str = "workload"
+) -> Traffic:
+    """The requests of a serving workload, the same for the same seed.
+
+    Args:
+        folder: where the path of a trace starts.
+        field: where the workload stands in its scenario.
+
+    Raises:
+        SilicastError: a trace that cannot be used, or numbers beyond what is simulated; names the
+            field, and the file and line of a trace.
+    """
+    try:
+        return _traffic(workload, seed, folder or Path(), field)
+    except SilicastError as error:
+        inside = not error.field or error.file or error.field.startswith(f"{field}.")
+        raise (error if inside else error.at(field)) from None
+
+
+def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str) -> Traffic:
+    trace = _trace(w, folder, f"{field}.arrival")
+    base = None if trace is None else trace.requests
+    count = _count(w) if base is None else len(base)
+    new = _lengths(w.input_len, w, count, stream(seed, INPUTS), f"{field}.input_len")
+    outputs = _lengths(w.output_len, w, count, stream(seed, OUTPUTS), f"{field}.output_len")
+    content = None
+    if base is not None:
+        content = base.content if new is None else None
+        new = base.input_tokens if new is None else new
+        outputs = base.output_tokens if outputs is None else outputs
+    if new is None or outputs is None:
+        raise SilicastError("is missing", field=f"{field}.input_len", hint="and output_len")
+    turns = _turns(w)
+    if content is None:
+        content = turns.content(new, outputs, _prefixes(w, new, seed, field))
+    if w.prefix is not None and not w.prefix.cache:
+        content = None
+    after, pause_ns = turns.waits(count)
+    arrival_ns = (
+        base.arrival_ns
+        if base is not None and w.arrival.kind == "trace"
+        else _arrivals(w.arrival, turns, count, seed, field)
+    )
+    made = Requests(
+        arrival_ns, turns.prompts(new, outputs), outputs, after, pause_ns,
+        0 if turns.users else w.arrival.concurrency or 0, content,
+    )  # fmt: skip
+    return Traffic(made, _remarks(w, trace))
+
+
+def _count(w: ServingWorkload) -> int:
+    if w.requests is not None:
+        return w.requests
+    return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or OPEN_REQUESTS
+
+
+def _remarks(w: ServingWorkload, trace: Traffic | None) -> tuple[str, ...]:
+    if trace is None:
+        return ()
+    found = len(trace.requests)
+    if w.requests is None or found >= w.requests:
+        return trace.remarks
+    return (*trace.remarks, f"the trace has {found} requests, {w.requests} were asked for")
+
+
+def _lengths(
+    w: Length | None, workload: ServingWorkload, count: int, random: np.random.Generator, field: str
+) -> I64 | None:
+    """Lengths that a workload states; None = none."""
+    if w is None:
+        return None
+    if isinstance(w, int):
+        ratio = 1.0 if workload.range_ratio is None else workload.range_ratio
+        return in_range(w, ratio, count, random)
+    given = {name: getattr(w, name) for name in w.__struct_fields__ if name != "kind"}
+    numbers = {name: value for name, value in given.items() if value is not None}
+    try:
+        return lengths(w.kind, count, numbers, random)
+    except SilicastError as error:
+        raise error.at(field) from None
+
+
+def _trace(w: ServingWorkload, folder: Path, field: str) -> Traffic | None:
+    """Requests of the trace that a workload names or holds; None = neither."""
+    a = w.arrival
+    timed = a.kind == "trace"
+    length = (w.prefix.length if w.prefix is not None else None) or 0
+    rule = Rule(first=w.requests, skip=a.bad_rows == "skip", prefix_tokens=length)
+    if a.path is not None:
+        return read_trace(folder / a.path, rule, timed=timed)
+    if a.rows is None:
+        return None
+    columns = Columns.among(TraceRow.__struct_fields__, timed=timed)
+    rule = replace(rule, place=lambda row, column: f"{field}.rows[{row}].{column}")
+    return read_rows(inline_rows(list(_plain(a.rows))), columns, rule)
+
+
+def _plain(rows: list[TraceRow | tuple[float, int, int]]) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        yield msgspec.structs.astuple(row) if isinstance(row, TraceRow) else (*row, None, None)
+
+
+def _turns(w: ServingWorkload) -> Turns:
+    if w.sessions is None:
+        return Turns(1)
+    users = (w.arrival.concurrency or 0) if w.arrival.kind == "closed" else 0
+    return Turns(w.sessions.turns, round(w.sessions.think_time_s * SECOND_NS), users)
+
+
+def _prefixes(w: ServingWorkload, new: I64, seed: int, field: str) -> Prefixes | None:
+    p = w.prefix
+    if p is None or not p.cache:
+        return None
+    if p.hit_ratio is not None:
+        return Prefixes.of_ratio(new, p.hit_ratio)
+    length = p.length or 0
+    if length > int(new.max()):
+        raise SilicastError(
+            f"a prefix of {length} tokens, but no prompt has more than {int(new.max())}",
+            field=f"{field}.prefix.length",
+            hint="input_len counts the prefix too",
+        )
+    return Prefixes.of_length(new, length, p.groups, seed)
+
+
+def _arrivals(a: ArrivalTable, turns: Turns, count: int, seed: int, field: str) -> I64:
+    """When each request may be sent; turns after the first wait for their answers besides."""
+    if a.rate_per_s is None:
+        return np.zeros(count, dtype=np.int64)
+    per_turn = 1.0 / turns.count  # the rate counts requests, of which a conversation has several
+    ramp = None
+    if a.ramp_to_per_s is not None:
+        ramp = Ramp(a.ramp_to_per_s * per_turn, exponential=a.ramp == "exponential")
+    try:
+        starts = arrivals(
+            -(-count // turns.count), a.rate_per_s * per_turn, seed,
+            cv=1.0 if a.cv is None else a.cv, burst=a.burst or 1, ramp=ramp,
+            exact_rate=bool(a.exact_rate),
+        )  # fmt: skip
+    except SilicastError as error:
+        raise error.at(f"{field}.arrival") from None
+    return turns.starts(starts, count)

@@ -1,0 +1,1 @@
+"""How much a deployment carries: room, objectives, the knee, numbers of replicas."""

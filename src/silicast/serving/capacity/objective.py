@@ -1,0 +1,150 @@
+"""A service-level objective: what a statistic may be at most, and whether a run keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.serving.statistics.metrics import QUANTILES, statistics_ms
+from silicast.serving.statistics.records import Records
+
+MILLI = 1e-6
+"""Milliseconds of a nanosecond."""
+
+
+@final
+@dataclass(frozen=True)
+class Objective:
+    """Limits in milliseconds.
+
+    Attributes:
+        named: statistic ("ttft_p99_ms") -> what it may be at most.
+        each: ``ttft``, ``tpot``, ``e2e`` -> what a request may take; ``quantile`` of the requests
+            keep all of them. ``itl`` is a quantile of the gaps.
+        growth: how much longer requests may wait, per second, in the later part of an open run:
+            more than that and the queue only grows.
+    """
+
+    named: Mapping[str, float]
+    each: Mapping[str, float]
+    quantile: float = 0.99
+    growth: float = 0.05
+
+    @staticmethod
+    def of(fields: Mapping[str, float | None]) -> Objective:
+        """From the fields of a scenario's ``slo``.
+
+        >>> Objective.of({"ttft_ms": 100.0, "tpot_p99_ms": 20.0, "quantile": 0.9}).each
+        {'ttft': 100.0}
+        """
+        given = {name: value for name, value in fields.items() if value is not None}
+        quantile = given.pop("quantile", 0.99)
+        each = {n.removesuffix("_ms"): v for n, v in given.items() if n.count("_") == 1}
+        named = {n: v for n, v in given.items() if n.count("_") > 1}
+        return Objective(named, each, quantile)
+
+    def values(self, records: Records) -> dict[str, float]:
+        """The statistics that it limits, as they are; of ``each`` the quantile."""
+        found = statistics_ms(records)
+        values = {name: found[name] for name in self.named if name in found}
+        for name in self.each:
+            if name == "itl":
+                gaps, counts = records.gaps.table()
+                if len(gaps):
+                    rank = self.quantile * (int(counts.sum()) - 1) + 1
+                    values["itl_ms"] = float(gaps[np.searchsorted(np.cumsum(counts), rank)]) * MILLI
+            elif len(taken := _taken_ms(records, name)):
+                values[f"{name}_ms"] = float(np.quantile(taken, self.quantile))
+        return values
+
+    def limit(self, name: str) -> float:
+        """What a statistic of :meth:`values` may be."""
+        return self.named[name] if name in self.named else self.each[name.removesuffix("_ms")]
+
+    def broken(self, records: Records) -> dict[str, float]:
+        """Statistics above their limits; "queue" where it only grows; empty = it is met."""
+        values = self.values(records)
+        over = {name: value for name, value in values.items() if value > self.limit(name)}
+        if not over and self._late(records, records.end_ns) > self._allowed(records):
+            over = {name: values[name] for name in values if name not in self.named}
+        if not over and not records.requests.concurrency:
+            grown = queue_growth(records)
+            if grown > self.growth:
+                over["queue"] = grown
+        return over
+
+    def hopeless(self, records: Records, now_ns: int) -> bool:
+        """Whether a run that is not over will break it for certain."""
+        if self._late(records, now_ns) > self._allowed(records):
+            return True
+        count = len(records.requests)
+        for name, limit in self.named.items():
+            latency, statistic, _ = name.split("_")
+            if latency not in ("ttft", "e2e"):
+                continue
+            so_far = _so_far_ms(records, latency, now_ns)
+            if statistic == "mean":
+                if float(so_far.sum()) > limit * count:
+                    return True
+            elif int((so_far > limit).sum()) >= count - math.floor(
+                QUANTILES[statistic] * (count - 1)
+            ):
+                return True
+        return False
+
+    def _allowed(self, records: Records) -> float:
+        return (1.0 - self.quantile) * len(records.requests) + 1e-9
+
+    def _late(self, records: Records, now_ns: int) -> int:
+        """Requests that have broken a limit of ``each``, those under way included."""
+        late = np.zeros(len(records.requests), dtype=bool)
+        for name, limit in self.each.items():
+            if name in ("ttft", "e2e"):
+                late |= _so_far_ms(records, name, now_ns) > limit
+            elif name == "tpot":
+                late[records.finished] |= _each_tpot_ms(records) > limit
+        return int(late.sum())
+
+
+def queue_growth(records: Records) -> float:
+    """How much longer requests wait for their first step, per second that they come later: between
+    the third and the last fifth of the requests. Above saturation 1 - 1 / load.
+    """
+    rows = records.finished
+    rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
+    if len(rows) < 5:
+        return 0.0
+    fifths = np.array_split(rows, 5)
+    sent, waited = (
+        [float(each[part].mean()) for part in (fifths[2], fifths[4])]
+        for each in (records.sent_ns, records.scheduled_ns - records.sent_ns)
+    )
+    return (waited[1] - waited[0]) / max(sent[1] - sent[0], 1.0)
+
+
+def _so_far_ms(records: Records, latency: str, now_ns: int) -> F64:
+    """How long each request took, or has taken; 0 of those not sent."""
+    ends = records.first_ns if latency == "ttft" else records.done_ns
+    sent: I64 = records.sent_ns
+    until = np.where(ends >= 0, ends, now_ns)
+    found: F64 = np.where(sent >= 0, np.maximum(until - sent, 0), 0) * MILLI
+    return found
+
+
+def _each_tpot_ms(records: Records) -> F64:
+    """Time per further token of each finished request; 0 of those with one token."""
+    rows = records.finished
+    tokens = np.maximum(records.requests.output_tokens[rows] - 1, 1)
+    found: F64 = (records.done_ns[rows] - records.first_ns[rows]) * MILLI / tokens
+    return found
+
+
+def _taken_ms(records: Records, latency: str) -> F64:
+    if latency == "tpot":
+        return _each_tpot_ms(records)
+    return _so_far_ms(records, latency, records.end_ns)[records.finished]

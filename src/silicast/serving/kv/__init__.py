@@ -1,0 +1,1 @@
+"""The KV cache: blocks, prefixes, the host's tier."""

@@ -1,0 +1,407 @@
+"""Keys and values of earlier requests that later ones find: a radix tree over what prompts share.
+
+Where an engine hashes whole blocks, a chain of hashes is a path of this tree cut at block ends;
+where it keeps a radix tree of tokens, a block is a token (or a page). Both evict what nobody refers
+to, least recently released first, the end of a sequence before its beginning.
+
+With a :class:`~silicast.serving.kv.host_cache.HostCache` blocks have a second place, in the host's
+memory: what the device evicts stays there, as long as it was copied there and is not evicted from
+there, by the same order. A request that finds blocks there alone takes blocks of the device for
+them, into which they are loaded.
+
+Sources: vLLM 0.19, v1/core/block_pool.py and kv_cache_manager.py (only whole blocks match, one
+token at least is computed, freed blocks stay until they are needed); SGLang 0.5.23,
+mem_cache/radix_cache.py and unified_cache/unified_tree_core.py; vLLM 0.33, v1/kv_offload.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import final
+
+from silicast.core.numerics import I64
+from silicast.serving.kv.host_cache import HostCache
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.traffic.requests import Content
+
+_OPEN = 1 << 62
+
+
+@final
+class _Node:
+    """Tokens ``start``..``end`` of a path; ``name`` is of the segment they belong to.
+
+    Attributes:
+        locks: running sequences that refer to it; ``released``: when the last one let go;
+            ``hits``: how many have referred to it so far.
+        blocks: whole ones between its ends, the one that holds its first token with it.
+        here: they are on the device; ``stored``: in the host's memory. One that is here has a
+            parent that is here.
+        here_below, stored_below: children of which the same is true.
+    """
+
+    __slots__ = (
+        "blocks", "children", "end", "here", "here_below", "hits", "locks", "name", "parent",
+        "released", "start", "stored", "stored_below",
+    )  # fmt: skip
+
+    def __init__(self, parent: _Node | None, name: int, start: int, end: int) -> None:
+        self.parent, self.name, self.start, self.end = parent, name, start, end
+        self.children: dict[int, _Node] = {}
+        self.locks, self.released, self.blocks, self.hits = 0, 0, 0, 0
+        self.here = self.stored = False
+        self.here_below = self.stored_below = 0
+
+
+@final
+class PrefixCache:
+    """The cached prefixes of one group of ranks.
+
+    A request that shares nothing leaves no trace, unless it is preempted or something that could be
+    found would have to be evicted before it.
+
+    Attributes:
+        idle: blocks to which nobody refers: free for whom needs them.
+        tokens: of the paths that each running request refers to, by request.
+        host: the second place of blocks; None = there is none.
+    """
+
+    def __init__(
+        self, content: Content | None, prompt: I64, layout: KvLayout, host: HostCache | None = None
+    ) -> None:
+        self._content, self._prompt, self._layout, self.host = content, prompt, layout, host
+        self._root = _Node(None, -1, 0, 0)
+        self._ends: dict[int, _Node] = {}
+        self._chains: dict[int, list[tuple[int, int]]] = {}
+        self._old: list[tuple[int, int, int, _Node]] = []
+        self._old_stored: list[tuple[int, int, int, _Node]] = []
+        self._clock, self._offers = 0, 0
+        self._seen: tuple[int, int, int] = (-1, -1, -1)
+        self._found = (0, 0)
+        self.idle = 0
+        self.tokens: dict[int, int] = {}
+
+    @property
+    def shares(self) -> bool:
+        """Whether prompts are known to begin alike."""
+        return self._content is not None
+
+    def shared_tokens(self, request: int) -> int:
+        """Tokens of a prompt that others may have too."""
+        if self._content is None:
+            return 0
+        chain = self._chain(request)
+        own = 1 + (len(chain) > 1 and chain[-2][0] < 0)
+        return chain[-own - 1][1] if len(chain) > own else 0
+
+    def lookup(self, request: int, todo: int) -> tuple[int, int]:
+        """Tokens of the first ``todo`` that are there, on the device or in the host's memory, one
+        less at most, in whole blocks; and how many of their blocks somebody refers to now.
+        """
+        if not self._root.children:
+            return 0, 0
+        key = (request, todo, self._clock)
+        if key != self._seen:
+            self._seen, self._found = key, self._search(request, todo)
+        return self._found
+
+    def _search(self, request: int, todo: int) -> tuple[int, int]:
+        size = self._layout.block_tokens
+        path = self._path(request, (todo - 1) // size * size)
+        reached = min(path[-1].end, todo - 1) // size * size if path else 0
+        busy = max((node.end for node in path if node.locks), default=0)
+        return reached, self._blocks(min(busy, reached))
+
+    def absent(self, request: int, tokens: int) -> int:
+        """Of the first ``tokens`` that were found for a request, those that are in the host's
+        memory alone.
+        """
+        if self.host is None:
+            return 0
+        here = (node.end for node in self._path(request, tokens) if node.here)
+        place = max(here, default=0) // self._layout.block_tokens * self._layout.block_tokens
+        return max(tokens - place, 0)
+
+    def pin(self, request: int, tokens: int) -> int:
+        """A request refers to the first ``tokens`` that were found for it; returns how many free
+        blocks that takes: idle ones, and others into which blocks of the host are loaded.
+        """
+        path = self._path(request, tokens)
+        if path[-1].end > tokens:
+            self._split(path[-1], tokens)
+        self._ends[request], self.tokens[request] = path[-1], tokens
+        self._clock += 1
+        taken = 0
+        for node in path:
+            if node.here:
+                taken += self._lock(node)
+            else:
+                taken += node.blocks
+                self._come(node)
+        self._keep(path)
+        return taken
+
+    def publish(self, request: int, tokens: int) -> int:
+        """The first ``tokens`` of a running request are there for others; returns how many more
+        blocks are free for whom needs them: its own copies of what others had put there meanwhile.
+        """
+        made: list[_Node] = []
+        freed = self._publish(request, tokens, made)
+        self._keep(made)
+        return freed
+
+    def _publish(self, request: int, tokens: int, made: list[_Node]) -> int:
+        """As :meth:`publish`; ``made``: takes the nodes that are there for the request now."""
+        node = self._ends.get(request, self._root)
+        place, freed = node.end, 0
+        self._clock += 1
+        for name, end in self._chain(request):
+            while place < min(end, tokens):
+                child = node.children.get(name)
+                if child is None:
+                    child = _Node(node, name, place, min(end, tokens))
+                    self._measure(child)
+                    node.children[name] = child
+                    self._come(child)
+                elif child.start != place or child.end > min(end, tokens):
+                    return freed
+                elif child.here:
+                    freed += child.blocks - self._lock(child)
+                else:  # its own copy is the one that is here
+                    self._come(child)
+                made.append(child)
+                node, place = child, child.end
+                self._ends[request], self.tokens[request] = node, place
+        return freed
+
+    def blocks(self, request: int) -> int:
+        """Blocks here to which a running request refers."""
+        return self._blocks(self.tokens.get(request, 0))
+
+    def referenced(self) -> int:
+        """Blocks here to which somebody refers."""
+        found, todo = 0, [self._root]
+        while todo:
+            node = todo.pop()
+            found += node.blocks if node.locks else 0
+            todo += node.children.values()
+        return found
+
+    def unpin(self, request: int) -> int:
+        """A request refers to nothing any more; returns how many blocks are idle now."""
+        node: _Node | None = self._ends.pop(request, None)
+        self.tokens.pop(request, None)
+        self._chains.pop(request, None)
+        self._clock += 1
+        freed = 0
+        while node is not None and node.parent is not None:
+            node.locks -= 1
+            above = node.parent
+            if not node.locks:
+                freed += node.blocks
+                node.released = self._clock
+                self._offer(node)
+            node = above
+        self.idle += freed
+        return freed
+
+    def evict(self, blocks: int) -> None:
+        """Drops idle blocks of the device, those that were released first before others."""
+        self._clock += 1
+        while blocks > 0:
+            released, _, _, node = heapq.heappop(self._old)
+            if node.locks or node.here_below or node.released != released or not node.here:
+                continue
+            node = self._tail(node, blocks)
+            self.idle -= node.blocks
+            blocks -= node.blocks
+            self._go(node)
+
+    def _chain(self, request: int) -> list[tuple[int, int]]:
+        """(name, end) of the segments of a request: of its prompt, what is its own, its output."""
+        found = self._chains.get(request)
+        if found is None:
+            found = self._chains[request] = self._segments(request)
+        return found
+
+    def _segments(self, request: int) -> list[tuple[int, int]]:
+        prompt, place = int(self._prompt[request]), 0
+        chain: list[tuple[int, int]] = []
+        content = self._content
+        for name, size in content.prompt(request) if content is not None else ():
+            place = min(place + size, prompt)
+            chain.append((name, place))
+        own = -2 - request
+        output = int(content.outputs[request]) if content is not None else -1
+        if place < prompt and output >= 0:
+            chain.append((own, prompt))
+        chain.append((own if output < 0 else output, _OPEN))
+        return chain
+
+    def _path(self, request: int, tokens: int) -> list[_Node]:
+        """Nodes that hold the first ``tokens`` of a request, as far as they are there."""
+        node, place = self._root, 0
+        path: list[_Node] = []
+        for name, end in self._chain(request):
+            while place < min(end, tokens):
+                child = node.children.get(name)
+                if child is None or child.start != place:
+                    return path
+                path.append(child)
+                node, place = child, child.end
+                if place > end:
+                    return path
+        return path
+
+    def _lock(self, node: _Node) -> int:
+        """One more refers to a node that is here; returns the blocks that were idle."""
+        node.locks += 1
+        node.hits += 1
+        if node.locks > 1:
+            return 0
+        size = node.blocks
+        self.idle -= size
+        return size
+
+    def _come(self, node: _Node) -> None:
+        """Blocks that a request holds are those of a node."""
+        assert node.parent is not None
+        node.here, node.locks = True, node.locks + 1
+        node.hits += 1
+        node.parent.here_below += 1
+
+    def _go(self, node: _Node) -> None:
+        """The device's copy of an idle node is dropped; one that was not stored before goes to the
+        host now, or is lost.
+        """
+        above = node.parent
+        assert above is not None
+        node.here = False
+        above.here_below -= 1
+        worth = bool(node.blocks or node.children) and not node.stored
+        if worth and self.host is not None and self.host.at_eviction:
+            self._store(node)
+        if node.stored:
+            self._offer(node)
+        else:
+            self._lose(node)
+        if above.parent is not None:
+            self._offer(above)
+
+    def _keep(self, nodes: list[_Node]) -> None:
+        """Copies to the host what was asked for as often as it wants, from the beginning on."""
+        host = self.host
+        if host is None or host.at_eviction:
+            return
+        for node in nodes:
+            above = node.parent
+            if above is None or not (above.stored or above.parent is None):
+                return
+            if not node.stored and node.hits >= host.hits:
+                self._store(node)
+
+    def _store(self, node: _Node) -> None:
+        """The host has a copy of a node, or of its beginning, as far as there is room."""
+        host = self.host
+        assert host is not None
+        assert node.parent is not None
+        while host.used + node.blocks > host.blocks and self._old_stored:
+            released, _, _, old = heapq.heappop(self._old_stored)
+            if old.stored and not (old.locks or old.stored_below) and old.released == released:
+                self._forget(self._tail(old, host.used + node.blocks - host.blocks))
+        room = host.blocks - host.used
+        if node.blocks > room:
+            if room < 1 or len(self._layout.lengths) > 2:
+                return
+            rest = self._tail(node, node.blocks - room)
+            if not rest.here:
+                self._lose(rest)
+        node.stored = True
+        node.parent.stored_below += 1
+        host.take(node.blocks)
+        self._offer(node)
+
+    def _forget(self, node: _Node) -> None:
+        """The host's copy of a node is dropped."""
+        above = node.parent
+        assert above is not None
+        assert self.host is not None
+        node.stored = False
+        above.stored_below -= 1
+        self.host.used -= node.blocks
+        if not node.here:
+            self._lose(node)
+        if above.parent is not None:
+            self._offer(above)
+
+    def _lose(self, node: _Node) -> None:
+        """A node that is nowhere leaves the tree, and what only it led to."""
+        above = node.parent
+        assert above is not None
+        del above.children[node.name]
+        todo = [node]
+        while todo:
+            lost = todo.pop()
+            if lost.stored:
+                assert self.host is not None
+                assert lost.parent is not None
+                lost.parent.stored_below -= 1
+                lost.stored = False
+                self.host.used -= lost.blocks
+            todo += lost.children.values()
+            lost.parent = None
+
+    def _tail(self, node: _Node, blocks: int) -> _Node:
+        """So many blocks at the end of a node as a node of their own; all of it, where it has no
+        more, or blocks of the layout are not alike.
+        """
+        if node.blocks <= blocks or len(self._layout.lengths) > 2:
+            return node
+        size = self._layout.block_tokens
+        return self._split(node, (node.end // size - blocks) * size)
+
+    def _split(self, node: _Node, place: int) -> _Node:
+        """What follows a place becomes a node of its own, which is returned."""
+        rest = _Node(node, node.name, place, node.end)
+        rest.children, rest.locks, rest.released = node.children, node.locks, node.released
+        rest.here, rest.stored, rest.hits = node.here, node.stored, node.hits
+        rest.here_below, rest.stored_below = node.here_below, node.stored_below
+        for child in rest.children.values():
+            child.parent = rest
+        node.children, node.end = {node.name: rest}, place
+        node.here_below, node.stored_below = int(rest.here), int(rest.stored)
+        self._measure(node)
+        self._measure(rest)
+        if rest.locks:
+            for request, end in self._ends.items():
+                if end is node:
+                    self._ends[request] = rest
+        else:
+            self._offer(rest)
+        return rest
+
+    def _offer(self, node: _Node) -> None:
+        """An idle end of a path may be evicted; one without a block goes at once."""
+        if node.locks or node.parent is None:
+            return
+        if not node.blocks:
+            if node.here and not node.here_below:
+                self._go(node)
+            elif node.stored and not node.children:
+                self._forget(node)
+            return
+        self._offers += 1
+        entry = (node.released, -node.start, self._offers, node)
+        if node.here and not node.here_below:
+            heapq.heappush(self._old, entry)
+        if node.stored and not node.stored_below:
+            heapq.heappush(self._old_stored, entry)
+
+    def _measure(self, node: _Node) -> None:
+        """Counts its blocks anew: an end was moved."""
+        node.blocks = self._blocks(node.end) - self._blocks(node.start)
+
+    def _blocks(self, tokens: int) -> int:
+        """Whole blocks of so many tokens."""
+        size = self._layout.block_tokens
+        return self._layout.of_one(tokens // size * size)

@@ -1,0 +1,1 @@
+"""The event loop: replicas, schedulers, routers, speculation, sharing."""

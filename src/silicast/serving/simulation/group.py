@@ -1,0 +1,367 @@
+"""The queues and the KV cache of one group of ranks, as a policy sees and changes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.core.numerics import I64
+from silicast.serving.kv.host_cache import HostCache, HostLink, HostTraffic
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.kv.prefix_cache import PrefixCache
+from silicast.serving.simulation.limits import Limits
+from silicast.serving.traffic.requests import Content
+
+
+@final
+class Sequences:
+    """All requests of a simulation as their engines see them; int64 arrays of shape (n,).
+
+    Attributes:
+        prompt: tokens of the prompt; ``limit``: of output, as the client states it at most.
+        content: what prompts share, if that is known.
+        todo: tokens to be cached before the next one comes: the prompt, after a preemption with
+            what was generated before.
+        cached: tokens whose keys and values are there; ``made``: generated; ``held``: blocks to
+            which it refers, shared ones too.
+        reused: tokens of the prompt that were found in a cache; ``loaded``: those of them that were
+            in the host's memory alone.
+        swaps: how many of its preemptions left its blocks in the host's memory.
+        traffic: what moved there and back.
+    """
+
+    def __init__(self, prompt: I64, limit: I64, content: Content | None = None) -> None:
+        count = len(prompt)
+        self.prompt, self.limit, self.content = prompt, limit, content
+        self.todo = prompt.copy()
+        self.cached, self.made, self.held, self.preemptions, self.reused = (
+            np.zeros(count, dtype=np.int64) for _ in range(5)
+        )
+        self.loaded, self.swaps = (np.zeros(count, dtype=np.int64) for _ in range(2))
+        self.traffic = HostTraffic()
+
+
+@final
+class Group:
+    """The queues and the cache of one group of ranks (one of attention_dp, or the whole replica).
+
+    Attributes:
+        waiting: arrived, the first to be served first; ``running``: in order of admission.
+        filling: those of ``running`` whose prompts are not complete, in that order.
+        flying: those that a step under way holds.
+        holding: no tokens of prompts in the next step, as the groups have agreed.
+        free: blocks that can be had: unused ones, and cached ones to which nobody refers.
+        prefix: what earlier requests left; None = nothing is kept.
+        loading: requests whose prefixes move from the host -> when they are here; ``fetched``:
+            waiting ones whose prefixes have come, and hold their blocks.
+        swapped: preempted, with their blocks in the host's memory; ``swap_free``: blocks for which
+            there is room; ``host_bytes``: of that room and of cached blocks, all ranks.
+        now_ns: when something is decided; ``came_ns``: when requests came, only for policies that
+            ask for the time.
+    """
+
+    def __init__(self, sequences: Sequences, layout: KvLayout, limits: Limits) -> None:
+        self.sequences, self.layout, self.limits = sequences, layout, limits
+        self.waiting: deque[int] = deque()
+        self.running: list[int] = []
+        self.filling: list[int] = []
+        self.flying: set[int] = set()
+        self.holding = False
+        self.free = limits.blocks
+        self.loading: dict[int, int] = {}
+        self.fetched: set[int] = set()
+        self.swapped: deque[int] = deque()
+        self.swap_free = self.host_bytes = 0
+        self._link_ns = 0
+        self.now_ns = 0
+        self.came_ns: dict[int, int] = {}
+        self.prefix: PrefixCache | None = None
+        if limits.prefix_caching:
+            self.prefix = PrefixCache(sequences.content, sequences.prompt, layout)
+
+    @property
+    def host(self) -> HostLink:
+        """What joins the devices to their host's memory.
+
+        Raises:
+            SilicastError: nothing does.
+        """
+        if self.limits.host is None:
+            raise SilicastError(
+                "the device has no link to its host's memory", field="device",
+                hint="links.pcie of the device file",
+            )  # fmt: skip
+        return self.limits.host
+
+    def keep_on_host(self, blocks: int, hits: int = 1) -> None:
+        """Cached blocks stay in the host's memory, as :class:`HostCache` says."""
+        if self.prefix is not None and blocks > 0:
+            self.prefix.host = HostCache(blocks, hits, self.host, self.sequences.traffic)
+            self.host_bytes += self.host.bytes_of(blocks)
+
+    def swap_to_host(self, blocks: int) -> None:
+        """Preempted sequences may leave so many blocks in the host's memory."""
+        self.swap_free = blocks
+        self.host_bytes += self.host.bytes_of(blocks)
+
+    @property
+    def queued(self) -> int:
+        """Sequences that wait, wherever."""
+        return len(self.waiting) + len(self.loading) + len(self.swapped)
+
+    def grow(self, request: int, tokens: int) -> bool:
+        """Takes the blocks for ``tokens`` cached tokens in all; False if they are not free."""
+        held = self.sequences.held
+        more = self.layout.of_one(tokens) - int(held[request])
+        if more > self.free:
+            return False
+        if more > 0:
+            held[request] += more
+            self.free -= more
+        return True
+
+    def advance(self, requests: list[int]) -> bool:
+        """Takes the blocks for one more token of each, and for what is drafted; False, and none, if
+        they are not free.
+        """
+        own, rows = self.sequences, np.array(requests, dtype=np.int64)
+        tokens = own.cached[rows] + 1 + self.limits.drafted
+        wanted = np.maximum(self.layout.of_tokens(tokens), own.held[rows])
+        more = int((wanted - own.held[rows]).sum())
+        if more > self.free:
+            return False
+        own.held[rows] = wanted
+        self.free -= more
+        return True
+
+    def lookup(self, request: int) -> tuple[int, int]:
+        """Tokens of a waiting request that are cached, and how many of their blocks others hold:
+        it needs the blocks of all its tokens, without those, to be free.
+        """
+        if self.prefix is None:
+            return 0, 0
+        if request in self.fetched:
+            return int(self.sequences.cached[request]), int(self.sequences.held[request])
+        self._settle(self.prefix)
+        return self.prefix.lookup(request, int(self.sequences.todo[request]))
+
+    def start(self, request: int, reused: int = 0) -> int:
+        """A sequence that waited runs; its prompt is not complete. Returns in how many nanoseconds
+        what it found in the host's memory alone is here.
+
+        Args:
+            reused: tokens of it that :meth:`lookup` has just found.
+        """
+        own, load_ns = self.sequences, 0
+        self.running.append(request)
+        self.filling.append(request)
+        if request in self.fetched:
+            self.fetched.discard(request)
+        elif reused and self.prefix is not None:
+            load_ns = self._refer(self.prefix, request, reused)
+        if not own.preemptions[request]:
+            own.reused[request] = reused
+        return load_ns
+
+    def _refer(self, prefix: PrefixCache, request: int, reused: int) -> int:
+        """Takes the blocks that were found; returns how long those of the host take to load."""
+        own, absent, load_ns = self.sequences, prefix.absent(request, reused), 0
+        if absent:
+            blocks = self.layout.of_one(reused) - self.layout.of_one(reused - absent)
+            own.traffic.loaded_bytes += self.host.bytes_of(blocks)
+            load_ns = self.host.time_ns(blocks)
+        if not own.preemptions[request]:
+            own.loaded[request] = absent
+        self.free -= prefix.pin(request, reused)
+        own.cached[request], own.held[request] = reused, self.layout.of_one(reused)
+        return load_ns
+
+    def fetch(self, request: int, reused: int) -> bool:
+        """The first that waits gets what is in the host's memory alone before it starts; False if
+        there is nothing to wait for.
+        """
+        prefix = self.prefix
+        if prefix is None or prefix.host is None or request in self.fetched:
+            return False
+        absent = prefix.absent(request, reused)
+        blocks = self.layout.of_one(reused) - self.layout.of_one(reused - absent)
+        if not self.host.time_ns(blocks):
+            return False
+        self.waiting.popleft()
+        load_ns = self._refer(prefix, request, reused)
+        self._link_ns = max(self._link_ns, self.now_ns) + load_ns
+        self.loading[request] = self._link_ns
+        return True
+
+    def land(self) -> None:
+        """Those whose prefixes have come wait before all others."""
+        landed = [request for request, ready in self.loading.items() if ready <= self.now_ns]
+        for request in reversed(landed):
+            del self.loading[request]
+            self.fetched.add(request)
+            self.waiting.appendleft(request)
+
+    def yield_fetched(self) -> bool:
+        """The last of those that wait, but for the first, gives back blocks that came for it; False
+        if there is none. It may find them again.
+        """
+        others = [each for each in list(self.waiting)[1:] if each in self.fetched]
+        if not others or self.prefix is None:
+            return False
+        self.fetched.discard(others[-1])
+        self._leave(self.prefix, others[-1], keep=False)
+        self.sequences.cached[others[-1]] = 0
+        return True
+
+    def publish(self, request: int, tokens: int) -> None:
+        """Others may use what is cached of the first ``tokens`` of a running sequence."""
+        prefix = self.prefix
+        if prefix is not None and prefix.shares:
+            self._settle(prefix)
+            self.free += prefix.publish(request, min(tokens, prefix.shared_tokens(request)))
+
+    def release(self, request: int, *, keep: bool = True) -> None:
+        """Gives back the blocks of a sequence.
+
+        Args:
+            keep: later ones may find its computed tokens, until its blocks are needed.
+        """
+        own, prefix = self.sequences, self.prefix
+        held = int(own.held[request])
+        if prefix is not None and (prefix.shares or prefix.idle or prefix.blocks(request)):
+            self._leave(prefix, request, keep=keep)
+            return
+        self.free += held
+        own.held[request] = 0
+
+    def _leave(self, prefix: PrefixCache, request: int, *, keep: bool) -> None:
+        own = self.sequences
+        self._settle(prefix)
+        if keep:
+            self.free += prefix.publish(request, int(own.cached[request]))
+        self.free += int(own.held[request]) - prefix.blocks(request)
+        own.held[request] = 0
+        self.free += prefix.unpin(request)
+
+    def hand(self, request: int) -> int:
+        """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
+        own, prefix = self.sequences, self.prefix
+        blocks = int(own.held[request])
+        if prefix is not None:
+            self._settle(prefix)
+            if prefix.shares:
+                self.free += prefix.publish(request, int(own.cached[request]))
+            blocks -= prefix.blocks(request)
+        own.held[request] = 0
+        return blocks
+
+    def handed(self, request: int, blocks: int) -> None:
+        """It has moved: what :meth:`hand` returned is free."""
+        self.free += blocks
+        if self.prefix is not None:
+            self._settle(self.prefix)
+            self.free += self.prefix.unpin(request)
+
+    def _settle(self, prefix: PrefixCache) -> None:
+        """Blocks that were taken since are no longer cached."""
+        if prefix.idle > self.free:
+            prefix.evict(prefix.idle - self.free)
+
+    def preempt(self, request: int, *, keep: bool = True, last: bool = False) -> None:
+        """A running sequence loses its blocks and waits again; its prompt and what it generated
+        are computed again, but for what is still cached by then.
+
+        Args:
+            keep: as of :meth:`release`.
+            last: it waits behind all others; else before them.
+        """
+        own = self.sequences
+        if self.prefix is not None:
+            self._leave(self.prefix, request, keep=keep)
+        else:
+            self.release(request)
+        self.running.remove(request)
+        if request in self.filling:
+            self.filling.remove(request)
+        own.cached[request] = 0
+        own.todo[request] = own.prompt[request] + own.made[request]
+        own.preemptions[request] += 1
+        if last:
+            self.waiting.append(request)
+        else:
+            self.waiting.appendleft(request)
+
+    def swap_out(self, request: int) -> int:
+        """A decoding sequence loses its blocks, of which the host has copies until it goes on;
+        returns how many, 0 if there is no room for them.
+        """
+        own = self.sequences
+        tokens = int(own.cached[request])
+        blocks = self.layout.of_one(tokens)
+        if request in self.filling or blocks > self.swap_free:
+            return 0
+        self.release(request)
+        self.running.remove(request)
+        self.swap_free -= blocks
+        self.swapped.append(request)
+        own.preemptions[request] += 1
+        own.swaps[request] += 1
+        own.traffic.swapped_out_bytes += self.host.bytes_of(blocks)
+        return blocks
+
+    def swap_in(self, kept: int) -> int:
+        """The first that was swapped out goes on; returns its blocks, 0 if they are not free.
+
+        Args:
+            kept: blocks that stay free.
+        """
+        own, request = self.sequences, self.swapped[0]
+        tokens = int(own.cached[request])
+        wanted = self.layout.of_one(tokens + 1 + self.limits.drafted)
+        if wanted + kept > self.free:
+            return 0
+        self.swapped.popleft()
+        self.running.append(request)
+        self.grow(request, tokens + 1 + self.limits.drafted)
+        blocks = self.layout.of_one(tokens)
+        self.swap_free += blocks
+        own.traffic.swapped_in_bytes += self.host.bytes_of(blocks)
+        return blocks
+
+    def decoding(self) -> list[int]:
+        """Running sequences whose prompts are complete and that no step under way holds."""
+        if not self.filling and not self.flying:
+            return self.running
+        kept = self.flying.union(self.filling)
+        return [each for each in self.running if each not in kept]
+
+    def promised(self) -> int:
+        """Blocks that running sequences would still take if each came to its limit."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        final_ = self.layout.of_tokens(own.prompt[rows] + own.limit[rows])
+        return int(np.maximum(final_ - own.held[rows], 0).sum())
+
+    def wasted_tokens(self) -> int:
+        """Room of held blocks that holds no token: the ends of last blocks, and reservations."""
+        own, rows = self.sequences, np.array(self.running, dtype=np.int64)
+        return int((own.held[rows] * self.layout.block_tokens - own.cached[rows]).sum())
+
+    def steps_to_full(self, decode: I64, most: int) -> int:
+        """Decode steps, up to ``most``, for which blocks are free."""
+        own, layout = self.sequences, self.layout
+        cached, held = own.cached[decode], own.held[decode]
+
+        def fits(steps: int) -> bool:
+            more = np.maximum(layout.of_tokens(cached + steps) - held, 0)
+            return int(more.sum()) <= self.free
+
+        if fits(most):
+            return most
+        low, high = 0, most  # fits(low), not fits(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low

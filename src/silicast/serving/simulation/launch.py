@@ -1,0 +1,152 @@
+"""The limits with which an engine starts on a deployment: sequences, tokens of a step, cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from silicast.composition.engines.engine import BoardTable, ServingTable
+from silicast.composition.passes.deployment import Deployment
+from silicast.core.errors import SilicastError
+from silicast.serving.kv.host_cache import HostLink
+from silicast.serving.kv.kv_pool import KvLayout, blocks_of
+from silicast.serving.simulation.limits import Limits
+
+UNLIMITED = 16384
+"""New tokens of a step where an engine states no limit."""
+GIB, MIB = float(1 << 30), float(1 << 20)
+
+
+@final
+@dataclass(frozen=True)
+class Expected:
+    """The traffic that an engine is launched for.
+
+    Attributes:
+        prompt_tokens: of the longest prompt.
+        clients: that wait for their answers; 0 = requests come at any time.
+    """
+
+    prompt_tokens: int
+    clients: int = 0
+
+
+def launched_tokens(deployment: Deployment, expected: Expected, sequences: int) -> int:
+    """Most new tokens of a step as an engine is launched for a traffic; 0 = nothing follows from
+    it, or somebody stated the limit.
+
+    Args:
+        sequences: most that run at once in a group of ranks.
+    """
+    launch = serving_table(deployment).launch
+    if launch is None:
+        return 0
+    if expected.clients:
+        sequences = min(sequences, -(-expected.clients // deployment.plan.attention_dp))
+    return launch.tokens(expected.prompt_tokens, sequences)
+
+
+def limits_of(
+    deployment: Deployment,
+    expected: Expected | None = None,
+    *,
+    memory_share: float = 1.0,
+    **stated: Any,
+) -> Limits:
+    """The limits with which a deployment's engine starts each group of ranks.
+
+    Args:
+        expected: the traffic it is launched for; None = not known.
+        memory_share: of the memory that the engine would fill if it were alone on its devices.
+        stated: fields of :class:`~silicast.serving.simulation.scheduler.Limits` that are set, by
+        name.
+
+    Raises:
+        SilicastError: the engine does not serve, or the model does not fit.
+    """
+    table = serving_table(deployment)
+    board = _board(table, deployment)
+    groups = deployment.plan.attention_dp
+    memory = deployment.engine.memory
+    sequences = board.max_sequences or table.max_sequences
+    if table.shares_sequences:
+        sequences = max(sequences // groups, 1)
+    sequences = stated.pop("sequences", 0) or sequences
+    tokens = board.step_tokens or table.step_tokens or memory.prefill_chunk_tokens or UNLIMITED
+    if expected is not None:
+        tokens = launched_tokens(deployment, expected, sequences) or tokens
+    tokens = stated.pop("step_tokens", 0) or tokens
+    blocks = stated.pop("blocks", 0) or table.blocks
+    if not blocks:
+        share = _share(table, board, deployment, tokens)
+        if memory_share < 1.0:
+            share = (share or memory.usable_fraction) * memory_share
+        layout = KvLayout.of(deployment)
+        blocks = blocks_of(deployment, layout, tokens, min(sequences, tokens), share)
+    if blocks < 1:
+        raise SilicastError(
+            f"{deployment.model.name} leaves no room for a KV cache on {deployment.plan.gpus} x "
+            f"{deployment.device.name}",
+            field="parallel",
+            hint="more or larger devices, or a smaller format of the weights; `silicast compare` "
+            "finds the smallest plan that fits",
+        )
+    kept: dict[str, Any] = {
+        "prefix_caching": table.prefix_caching, "options": table.options,
+        "host": host_link(deployment),
+    }  # fmt: skip
+    return Limits(sequences, tokens, blocks, **(kept | stated))
+
+
+def host_link(deployment: Deployment) -> HostLink | None:
+    """What joins the devices of a group to their host's memory: NVLink-C2C where a module has it,
+    else PCIe; None where the device file has neither.
+    """
+    links, plan, table = deployment.device.links, deployment.plan, serving_table(deployment)
+    link = links.get("nvlink_c2c") or links.get("pcie")
+    if link is None:
+        return None
+    layers = -(-deployment.model.layers // plan.pp)
+    return HostLink(
+        KvLayout.of(deployment).block_bytes,
+        plan.gpus // plan.attention_dp,
+        link.bandwidth_bytes_per_s * table.host_link_share,
+        2 * layers * table.host_call_us * 1e3,
+    )
+
+
+def serving_table(deployment: Deployment) -> ServingTable:
+    """What the engine says about serving.
+
+    Raises:
+        SilicastError: it does not serve.
+    """
+    table = deployment.engine.serving
+    if table is None:
+        raise SilicastError(f"{deployment.engine.name} serves no requests", field="engine")
+    return table
+
+
+def _board(table: ServingTable, deployment: Deployment) -> BoardTable:
+    """The defaults for a device: of the last entry that is about it."""
+    device, found = deployment.device, BoardTable(0.0)
+    for board in table.boards:
+        if device.dram.capacity_bytes < board.from_gib * GIB:
+            continue
+        if not device.name.startswith(tuple(board.not_on)):
+            found = board
+    return found
+
+
+def _share(
+    table: ServingTable, board: BoardTable, deployment: Deployment, step_tokens: int
+) -> float:
+    """The share of memory that an engine works out for itself; 0 = it is stated."""
+    aside, plan = table.set_aside, deployment.plan
+    if aside is None:
+        return 0.0
+    rows = aside.row_mib + (aside.group_row_mib * plan.attention_dp if plan.attention_dp > 1 else 0)
+    mib = aside.fixed_mib + aside.token_mib * step_tokens
+    mib += rows * board.graph_rows + aside.gpu_mib * plan.gpus
+    whole = deployment.device.dram.capacity_bytes / MIB
+    return max(1.0 - max(mib, board.set_aside_mib) / whole, 0.0)

@@ -1,0 +1,435 @@
+"""One replica: its groups decide, its clock runs the step, and tokens come out.
+
+Stretches of decode in which nothing is decided run at once: until a sequence ends, a block is
+missing, or a request arrives that the policy would let in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal, final
+
+import numpy as np
+
+from silicast.composition.prices.stepper import Stepper
+from silicast.core.numerics import I64
+from silicast.serving.simulation.scheduler import Group, Scheduler, Sequences, StepPlan
+from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.simulation.work import Work
+from silicast.serving.statistics.records import Records
+
+Role = Literal["", "prefill", "decode"]
+"""What a replica does; "" = both."""
+NOTHING: I64 = np.zeros(0, dtype=np.int64)
+FIRST_LEAP = 2
+
+
+@final
+class Replica:
+    """A replica in a simulation.
+
+    Args:
+        number: of it; ``groups``: one of each group of attention_dp.
+        goals: output tokens of every request, which no scheduler sees.
+        back_ns: from the end of a step to the client.
+        finish: called as ``finish(request, end_ns)`` when the last token is there.
+        role: what it does.
+        hand_over: called as ``hand_over(request, self, end_ns)`` when a prompt is complete, where
+            nothing is decoded.
+        accepted: how many drafted tokens a step adds; None = none are drafted.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        stepper: Stepper,
+        schedulers: Sequence[Scheduler],
+        goals: I64,
+        records: Records,
+        back_ns: int,
+        finish: Callable[[int, int], None],
+        role: Role = "",
+        hand_over: Callable[[int, Replica, int], None] | None = None,
+        accepted: Acceptance | None = None,
+    ) -> None:
+        self.number, self.stepper, self.schedulers = number, stepper, list(schedulers)
+        self.groups = [each.group for each in schedulers]
+        self.sequences: Sequences = self.groups[0].sequences
+        self._goals, self._records, self._back_ns = goals, records, back_ns
+        self._finish, self.role, self._hand_over = finish, role, hand_over
+        self._accepted = accepted
+        self._lockstep = self.schedulers[0].together(len(self.groups))
+        self._timed = any(each.timed for each in schedulers)
+        self._handed: dict[int, tuple[Group, int]] = {}
+        self._joining: deque[tuple[Group, int]] = deque()
+        self._arrived: deque[tuple[int, int, Group]] = deque()
+        self._work: deque[Work] = deque()
+        self._ended: list[tuple[Group, int]] = []
+        self._token_ns = np.zeros(len(goals), dtype=np.int64)
+        self.outstanding = 0
+        self.seen_ns = 0
+        self.begun = 0
+
+    @property
+    def next_ns(self) -> int:
+        """When the oldest step under way ends; -1 = none is."""
+        return self._work[0].end_ns if self._work else -1
+
+    @property
+    def ask_ns(self) -> int:
+        """When to wake it though nothing happens: a policy waits for more; -1 = never."""
+        asked = [each.ask_ns for each in self.schedulers if each.ask_ns >= 0]
+        asked += [ready for group in self.groups for ready in group.loading.values()]
+        return min(asked) if asked and not self._work else -1
+
+    @property
+    def under_way(self) -> Work | None:
+        """The oldest step or stretch; None = nothing runs."""
+        return self._work[0] if self._work else None
+
+    def retime(self, start_ns: I64, end_ns: I64) -> None:
+        """The steps under way, the only ones, run at another pace: their new times."""
+        work = self._work[0]
+        if work.run is None:
+            self.stepper.retime(int(start_ns[0]), int(end_ns[0]))
+        self._work[0] = work.retimed(start_ns, end_ns)
+
+    def arrive(self, request: int, now_ns: int, *, passed: bool = False) -> None:
+        """A request comes to the engine; its group is the one with the fewest sequences.
+
+        Args:
+            passed: a step of this replica that ends now has ended before.
+        """
+        group = self.groups[0]
+        if len(self.groups) > 1:
+            counts = {id(each): each.queued + len(each.running) for each in self.groups}
+            coming = [each for _, _, each in self._arrived] + [each for each, _ in self._joining]
+            for each in coming:
+                counts[id(each)] += 1
+            group = min(self.groups, key=lambda each: counts[id(each)])
+        self._arrived.append((now_ns, request, group))
+        self._records.replica[request] = self.number
+        if self.role == "decode":  # it was counted when it was chosen, and has its first token
+            self._token_ns[request] = now_ns
+        else:
+            self.outstanding += 1
+        if self._work:
+            self._cut(now_ns, group, passed=passed)
+
+    def moved(self, request: int) -> None:
+        """The cache of a sequence is elsewhere: its blocks are free."""
+        group, blocks = self._handed.pop(request)
+        group.handed(request, blocks)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a step could start now."""
+        return len(self._work) < self.stepper.in_flight
+
+    def wake(self, now_ns: int, until_ns: int) -> None:
+        """Starts what can start.
+
+        Args:
+            until_ns: the next arrival that is known; a stretch needs to go no further. -1 = none.
+        """
+        if not self._work:
+            self.stepper.idle_until(now_ns)
+        while self.ready and self._begin(now_ns, until_ns):
+            pass
+
+    def end(self, now_ns: int, until_ns: int) -> None:
+        """The oldest step under way ends: tokens come out, and the next step is decided."""
+        work = self._work.popleft()
+        if self._lockstep is not None:
+            self._lockstep.passed(work.steps)
+        self._ended = self._results(work)
+        if self.stepper.asynchronous and self.stepper.in_flight == 1:
+            # the next step was scheduled when this one had started: what ended was still there
+            begun = self._begin(self._last_start_ns(work), until_ns)
+            if self._ended:
+                self._release()
+                if begun:  # what it counts is what goes on
+                    self._work[-1] = replace(self._work[-1], queues=self._queues())
+        else:
+            self._release()
+            begun = self._begin(now_ns, until_ns)
+        if not begun and not self._work:
+            self.stepper.idle_until(now_ns)
+            self._begin(now_ns, until_ns)
+        while self.ready and self._begin(now_ns, until_ns):
+            pass
+
+    def _last_start_ns(self, work: Work) -> int:
+        return work.start_ns if work.run is None else int(work.run.start_ns[work.steps - 1])
+
+    def _release(self) -> None:
+        for group, request in self._ended:
+            group.release(request)
+            group.running.remove(request)
+        self._ended = []
+
+    def _begin(self, decided_ns: int, until_ns: int) -> bool:
+        """Decides and starts the next step; False if there is nothing to run."""
+        self._take_in(decided_ns)
+        for group, request in self._ended:  # takes part no more, and its blocks are held
+            group.flying.add(request)
+        if self._lockstep is not None:
+            holding = self._lockstep.hold(self.groups)
+            for group in self.groups:
+                group.holding = holding
+        plans = [each.schedule() for each in self.schedulers]
+        for group, request in self._ended:
+            group.flying.discard(request)
+        if not any(plan.prefill or plan.decode for plan in plans):
+            return False
+        single = self.stepper.in_flight == 1 and self._accepted is None
+        single = single and not any(plan.copy_ns or plan.load_ns for plan in plans)
+        if single and not any(plan.prefill for plan in plans):
+            if self._arrived:  # the step after the next one sees them
+                until_ns = self._arrived[0][0]
+            self._work.append(self._stretch(plans, until_ns))
+            self._cut_for_known()
+        else:
+            self._work.append(self._step(plans, decided_ns))
+        self.begun += 1
+        return True
+
+    def _take_in(self, decided_ns: int) -> None:
+        """What has come until a step is decided."""
+        self._tell_time()
+        while self._arrived and self._arrived[0][0] <= decided_ns:
+            _, request, group = self._arrived.popleft()
+            if self.role == "decode":
+                self._joining.append((group, request))
+            else:
+                group.waiting.append(request)
+        self._join()
+        for group in self.groups:
+            group.now_ns = decided_ns
+            if group.loading:
+                group.land()
+
+    def _cut_for_known(self) -> None:
+        """Ends a stretch where those that have come, or load, will be seen."""
+        for came_ns, _, group in self._arrived:
+            self._cut(came_ns, group)
+        for group in self.groups:
+            for ready_ns in group.loading.values():
+                self._cut(ready_ns, group, first=True)
+
+    def _tell_time(self) -> None:
+        """For policies that ask for it."""
+        if not self._timed:
+            return
+        for came_ns, request, group in self._arrived:
+            group.came_ns[request] = came_ns
+
+    def _join(self) -> None:
+        """Sequences whose prompts were computed elsewhere run as soon as there is room."""
+        own = self.sequences
+        while self._joining:
+            group, request = self._joining[0]
+            room = len(group.running) < group.limits.sequences
+            if not room or not group.grow(request, int(own.cached[request])):
+                return
+            self._joining.popleft()
+            group.running.append(request)
+
+    def _heaviest(self, plans: list[StepPlan]) -> int:
+        """The group that all others wait for."""
+        if len(plans) == 1:
+            return 0
+        cached = self.sequences.cached
+
+        def load(number: int) -> tuple[int, int]:
+            plan = plans[number]
+            return plan.tokens, int(cached[plan.rows].sum())
+
+        return max(range(len(plans)), key=load)
+
+    def _step(self, plans: list[StepPlan], decided_ns: int) -> Work:
+        own, chosen = self.sequences, self._heaviest(plans)
+        plan = plans[chosen]
+        prefill = [(new, int(own.cached[request]) + new) for request, new in plan.prefill]
+        decode = own.cached[plan.rows] if plan.decode else NOTHING
+        elsewhere = -1
+        if len(plans) > 1:
+            elsewhere = sum(each.tokens for each in plans) - plan.tokens
+        pipelined = decided_ns if self.stepper.in_flight > 1 else 0
+        step = self.stepper.step(
+            prefill, decode, elsewhere, pipelined,
+            max(each.copy_ns for each in plans), max(each.load_ns for each in plans),
+        )  # fmt: skip
+        scheduled = self._records.scheduled_ns
+        for each in plans:
+            for request, _ in each.prefill:
+                if scheduled[request] < 0:
+                    scheduled[request] = step.start_ns
+        if self.stepper.in_flight > 1:
+            for each, group in zip(plans, self.groups, strict=True):
+                group.flying.update(each.decode, (pair[0] for pair in each.prefill))
+        return Work(plans, step.start_ns, step.end_ns, queues=self._queues())
+
+    def _stretch(self, plans: list[StepPlan], until_ns: int) -> Work:
+        """Decode steps until something is to be decided."""
+        own, stepper = self.sequences, self.stepper
+        most = 1 << 40
+        ended = [group for group, _ in self._ended]
+        if self._lockstep is not None and ended:  # what a group runs decides for all of them
+            ended = self.groups
+        if self._ended and (self._joining or any(group.queued for group in ended)):
+            most = 1  # what ended gives its place back for the decision after this one
+        if self._lockstep is not None:
+            most = min(most, self._lockstep.steady(self.groups))
+        for plan, scheduler in zip(plans, self.schedulers, strict=True):
+            most = min(most, 1 + scheduler.steady(plan))
+            if plan.decode:
+                left = int((self._goals[plan.rows] - own.made[plan.rows]).min())
+                most = min(most, left)
+        plan = plans[self._heaviest(plans)]
+        elsewhere = -1
+        if len(plans) > 1:
+            elsewhere = sum(each.tokens for each in plans) - plan.tokens
+        cached = own.cached[plan.rows]
+        if until_ns >= 0 and most > FIRST_LEAP:
+            # no longer than until an arrival that may change it; an estimate, cut later
+            price = stepper.prices.price((), cached, elsewhere)
+            step_ns = max(round(price.pass_s * 1e9), 1)
+            most = min(most, max((until_ns - stepper.now_ns) // step_ns + 2, FIRST_LEAP))
+        for each, group in zip(plans, self.groups, strict=True):
+            if each.decode:  # of the first step the blocks are taken
+                most = min(most, max(group.steps_to_full(each.rows, most), 1))
+        run = stepper.run(cached, most, elsewhere)
+        return Work(plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues())
+
+    def _cut(self, now_ns: int, group: Group, *, passed: bool = False, first: bool = False) -> None:
+        """Ends a stretch at the first step whose successor would see a request that comes now.
+
+        Args:
+            first: it comes before those that wait.
+        """
+        work = self._work[-1]
+        if work.run is None or work.steps < 2:
+            return
+        scheduler = self.schedulers[self.groups.index(group)]
+        before = self._joining if self.role == "decode" else group.waiting
+        if scheduler.in_order and before and not first:
+            return  # it waits behind others that cannot start
+        asynchronous = self.stepper.asynchronous
+        times = work.run.start_ns if asynchronous else work.run.end_ns
+        side: Literal["left", "right"] = "right" if passed and not asynchronous else "left"
+        steps = int(np.searchsorted(times[: work.steps], now_ns, side)) + 1
+        if steps < work.steps:
+            end_ns = int(work.run.end_ns[steps - 1])
+            self._work[-1] = replace(work, steps=steps, end_ns=end_ns)
+
+    def _results(self, work: Work) -> list[tuple[Group, int]]:
+        """What a step brings; returns the sequences that ended."""
+        own, records, ended, grown = self.sequences, self._records, [], 0
+        counts = work.counts(own.cached)
+        if work.run is not None:
+            self.stepper.take(work.run, work.steps)
+        for plan, group in zip(work.plans, self.groups, strict=True):
+            if group.flying:
+                group.flying.difference_update(plan.decode, (pair[0] for pair in plan.prefill))
+            first: list[int] = []
+            for request, new in plan.prefill:
+                own.cached[request] += new
+                if own.cached[request] == own.todo[request]:
+                    group.filling.remove(request)
+                    first.append(request)
+            if first:
+                rows = np.array(first)
+                fresh = rows[own.made[rows] == 0]
+                again = rows[own.made[rows] > 0]
+                records.first_ns[fresh] = work.end_ns + self._back_ns
+                self._gap(again, work.end_ns)
+                own.made[rows] += 1
+                self._token_ns[rows] = work.end_ns
+                ended += self._done(rows, group, work.end_ns)
+                if self.role == "prefill":
+                    self._hand(rows[own.made[rows] < self._goals[rows]], group, work.end_ns)
+            if plan.decode:
+                rows = plan.rows
+                ends = work.run.end_ns[: work.steps] if work.run is not None else None
+                self._gap(rows, work.end_ns if ends is None else int(ends[0]))
+                if ends is not None and work.steps > 1:
+                    records.gaps.add_each(np.diff(ends), len(rows))
+                tokens: int | I64 = work.steps
+                if self._accepted is not None:
+                    tokens = self._drawn(rows)
+                own.cached[rows] += tokens
+                own.made[rows] += tokens
+                if work.steps > 1:
+                    wanted = np.maximum(group.layout.of_tokens(own.cached[rows]), own.held[rows])
+                    more = int((wanted - own.held[rows]).sum())
+                    group.free -= more
+                    grown += more
+                    own.held[rows] = wanted
+                self._token_ns[rows] = work.end_ns
+                ended += self._done(rows, group, work.end_ns)
+        self._log(work, counts, grown)
+        return ended
+
+    def _drawn(self, rows: I64) -> I64:
+        """Tokens of a step with drafts; what goes beyond a request's end is dropped."""
+        assert self._accepted is not None
+        made = self.sequences.made[rows]
+        tokens = self._accepted.tokens(rows, made)
+        self._records.verified += len(rows)
+        self._records.accepted += int(tokens.sum())
+        most: I64 = np.minimum(tokens, self._goals[rows] - made)
+        return most
+
+    def _hand(self, rows: I64, group: Group, end_ns: int) -> None:
+        """Complete prompts leave; their blocks are held until their caches have moved."""
+        assert self._hand_over is not None
+        for request in rows.tolist():
+            group.running.remove(request)
+            self._handed[request] = (group, group.hand(request))
+            self.outstanding -= 1
+            self._hand_over(request, self, end_ns)
+
+    def _gap(self, rows: I64, end_ns: int) -> None:
+        """Gaps of sequences that have a further token."""
+        if not len(rows):
+            return
+        gaps = end_ns - self._token_ns[rows]
+        low = int(gaps.min())
+        if low == int(gaps.max()):
+            self._records.gaps.add(low, len(rows))
+            return
+        values, counts = np.unique(gaps, return_counts=True)
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self._records.gaps.add(value, count)
+
+    def _done(self, rows: I64, group: Group, end_ns: int) -> list[tuple[Group, int]]:
+        """Sequences with all their tokens: the client has its answer."""
+        done = rows[self.sequences.made[rows] >= self._goals[rows]]
+        for request in done.tolist():
+            self._records.done_ns[request] = end_ns + self._back_ns
+            self.outstanding -= 1
+            self._finish(request, end_ns + self._back_ns)
+        return [(group, request) for request in done.tolist()]
+
+    def _queues(self) -> tuple[int, int, int]:
+        running, waiting, blocks = 0, len(self._arrived), 0
+        for group in self.groups:
+            running += len(group.running)
+            waiting += group.queued
+            blocks += group.limits.blocks - group.free
+        return running, waiting, blocks
+
+    def _log(self, work: Work, counts: tuple[int, ...], grown: int) -> None:
+        """Notes what has ended.
+
+        Args:
+            counts: see :meth:`Work.counts`; ``grown``: blocks taken after the first step.
+        """
+        decoding, filling, *there = counts
+        self._records.log.add(
+            self.number, work.start_ns, work.end_ns, work.steps, decoding, filling, *work.queues,
+            work.queues[2] + grown, *there,
+        )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Which replica serves a request."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, final
+
+import numpy as np
+
+from silicast.core.errors import SilicastError
+from silicast.serving.traffic.requests import Requests
+
+if TYPE_CHECKING:
+    from silicast.serving.simulation.replica import Replica
+
+
+class Router(ABC):
+    """Chooses a replica for each request as it comes.
+
+    Attributes:
+        name: as scenarios name it.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, requests: Requests, seed: int = 0) -> None:
+        self.requests, self.rng = requests, np.random.default_rng(seed)
+
+    @abstractmethod
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
+        """The replica for a request; ``replicas`` are the same at every call."""
+
+
+@final
+class RoundRobin(Router):
+    """In turn."""
+
+    name: ClassVar[str] = "round_robin"
+    _turn = 0
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
+        """See :class:`Router`."""
+        self._turn += 1
+        return replicas[(self._turn - 1) % len(replicas)]
+
+
+@final
+class Random(Router):
+    """At random, each as likely."""
+
+    name: ClassVar[str] = "random"
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
+        """See :class:`Router`."""
+        return replicas[int(self.rng.integers(len(replicas)))]
+
+
+@final
+class LeastLoaded(Router):
+    """The fewest requests that are not answered; the first of equals."""
+
+    name: ClassVar[str] = "least_loaded"
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:  # noqa: ARG002
+        """See :class:`Router`."""
+        return min(replicas, key=lambda each: each.outstanding)
+
+
+@final
+class Session(Router):
+    """All turns of a conversation to one replica; conversations in turn."""
+
+    name: ClassVar[str] = "session"
+
+    def __init__(self, requests: Requests, seed: int = 0) -> None:
+        super().__init__(requests, seed)
+        self._place: dict[int, int] = {}
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
+        """See :class:`Router`."""
+        before = int(self.requests.after[request])
+        place = self._place[before] if before >= 0 else len(self._place)
+        self._place[request] = place
+        return replicas[place % len(replicas)]
+
+
+@final
+class PrefixAware(Router):
+    """The replica that last served the longest beginning of the prompt, while its load is near the
+    least; else the least loaded.
+
+    Attributes:
+        SLACK, SHARE: it may have so many requests more, or so many times as many.
+    """
+
+    name: ClassVar[str] = "prefix_aware"
+    SLACK, SHARE = 8, 1.5
+
+    def __init__(self, requests: Requests, seed: int = 0) -> None:
+        super().__init__(requests, seed)
+        self._served: dict[int, int] = {}
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
+        """See :class:`Router`."""
+        least = min(range(len(replicas)), key=lambda each: replicas[each].outstanding)
+        load = replicas[least].outstanding
+        chain = self._chain(request)
+        places = [self._served[link] for link in reversed(chain) if link in self._served]
+        chosen = places[0] if places else least
+        if replicas[chosen].outstanding > max(load + self.SLACK, load * self.SHARE):
+            chosen = least
+        self._served |= dict.fromkeys(chain, chosen)
+        return replicas[chosen]
+
+    def _chain(self, request: int) -> list[int]:
+        """A number for each beginning of the prompt that whole segments make."""
+        content = self.requests.content
+        if content is None:
+            return []
+        found, link = [], 0
+        for segment, tokens in content.prompt(request):
+            link = hash((link, segment, tokens))
+            found.append(link)
+        return found
+
+
+ROUTERS: dict[str, type[Router]] = {
+    each.name: each for each in (RoundRobin, Random, LeastLoaded, Session, PrefixAware)
+}
+
+
+def router_named(name: str) -> type[Router]:
+    """The router of a name.
+
+    Raises:
+        SilicastError: there is none.
+    """
+    if name not in ROUTERS:
+        raise SilicastError(
+            f"no router {name[:80]!r}",
+            kind="unknown_name",
+            field="router",
+            hint=f"known: {', '.join(ROUTERS)}",
+        )
+    return ROUTERS[name]

@@ -1,0 +1,62 @@
+"""A step, or a stretch of decode steps, that a replica has under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from silicast.composition.prices.stepper import Run
+from silicast.core.numerics import I64
+from silicast.serving.simulation.scheduler import StepPlan
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A step or a stretch that is under way.
+
+    Attributes:
+        plans: of each group.
+        run: of a stretch; None = one step.
+        steps: that will be taken of it.
+        queues: sequences that run and wait, and blocks in use, as it began.
+    """
+
+    plans: list[StepPlan]
+    start_ns: int
+    end_ns: int
+    run: Run | None = None
+    steps: int = 1
+    queues: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def times(self) -> tuple[I64, I64]:
+        """When each step starts and ends, shape (steps,)."""
+        if self.run is None:
+            return np.array([self.start_ns]), np.array([self.end_ns])
+        return self.run.start_ns[: self.steps], self.run.end_ns[: self.steps]
+
+    def retimed(self, start_ns: I64, end_ns: I64) -> Work:
+        """The same at other times, see :attr:`times`."""
+        run = None if self.run is None else replace(self.run, start_ns=start_ns, end_ns=end_ns)
+        return replace(self, start_ns=int(start_ns[0]), end_ns=int(end_ns[-1]), run=run)
+
+    def counts(self, cached: I64) -> tuple[int, int, int, int, int]:
+        """Sequences in decode, new tokens of prompts, prompts, their past and cached tokens of the
+        sequences in decode.
+
+        Args:
+            cached: of every request, as the work began.
+        """
+        decoding = prompts = filling = past = there = 0
+        for plan in self.plans:
+            prompts += len(plan.prefill)
+            for request, new in plan.prefill:
+                filling += new
+                past += int(cached[request])
+            if plan.decode:
+                decoding += len(plan.decode)
+                there += int(cached[plan.rows].sum())
+        return decoding, filling, prompts, past, there

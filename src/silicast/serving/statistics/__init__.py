@@ -1,0 +1,1 @@
+"""What a simulation observed: metrics, tables, energy, uncertainty, traces."""

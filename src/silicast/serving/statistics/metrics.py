@@ -1,0 +1,187 @@
+"""Statistics of a simulation, by the definitions of the benchmark tools.
+
+TTFT is the time from sending a request to its first token; TPOT = (E2E - TTFT) / (tokens - 1), of
+requests with two tokens and more; ITL is each gap between two tokens of a request. Throughput
+counts everything from the first request sent to the last token. Of a simulation that was
+interrupted, requests that were answered count. docs/reference/serving-metrics.md says which tool
+means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.serving.statistics.records import NANO, Records, seconds
+
+QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+def statistics_ms(records: Records) -> dict[str, float]:
+    """Mean and quantiles of ttft, tpot, itl and e2e, as ``ttft_p99_ms``; what does not occur (gaps
+    of single tokens) is left out.
+    """
+    found: dict[str, float] = {}
+    values = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
+    for name, each in values.items():
+        if len(each):
+            found |= _statistics(name, each * 1e3)
+    gaps, counts = records.gaps.table()
+    if len(gaps):
+        found |= _of_counts("itl", seconds(gaps) * 1e3, counts)
+    return found
+
+
+def span_s(records: Records) -> float:
+    """From the first request sent to the last token, seconds."""
+    rows = records.finished
+    return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
+
+
+def transfers_ms(records: Records) -> dict[str, float]:
+    """Time in which caches move from prefill to decode, with the wait for the link; nothing where
+    none moves.
+    """
+    moved = records.moving_ns[records.moving_ns >= 0]
+    return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
+
+
+def rates(records: Records) -> dict[str, float]:
+    """Output tokens, all tokens and requests a second."""
+    rows = records.finished
+    span = span_s(records)
+    output = int(records.requests.output_tokens[rows].sum())
+    prompt = int(records.requests.input_tokens[rows].sum())
+    return {
+        "output_tokens_per_s": output / span,
+        "total_tokens_per_s": (output + prompt) / span,
+        "requests_per_s": len(rows) / span,
+    }
+
+
+def goodput_per_s(records: Records, limits_ms: Mapping[str, float], slower: float = 1.0) -> float:
+    """Answered requests a second that keep every limit.
+
+    Args:
+        limits_ms: ``ttft``, ``tpot`` or ``e2e`` -> milliseconds that a request may take; ``itl``:
+            that its mean gap may take, which is its TPOT.
+        slower: factor by which all times are longer than simulated.
+    """
+    rows = records.finished
+    tokens = np.maximum(records.requests.output_tokens[rows] - 1, 1)
+    first, done, sent = records.first_ns[rows], records.done_ns[rows], records.sent_ns[rows]
+    each = (done - first) / tokens
+    taken = {"ttft": first - sent, "tpot": each, "itl": each, "e2e": done - sent}
+    good = np.ones(len(rows), dtype=bool)
+    for name, limit in limits_ms.items():
+        good &= taken[name] * (1e-6 * slower) <= limit
+    return int(good.sum()) / (span_s(records) * slower)
+
+
+def queue(records: Records) -> dict[str, float]:
+    """Requests that an engine knows of and has not begun: mean over time, and the most at once;
+    the mean wait of a request.
+    """
+    rows = np.flatnonzero((records.scheduled_ns >= 0) & (records.arrived_ns >= 0))
+    begun, come = records.scheduled_ns[rows], records.arrived_ns[rows]
+    waits = np.maximum(begun - come, 0)
+    moments = np.concatenate((begun, come))
+    change = np.repeat(np.array([-1, 1]), len(rows))
+    order = np.lexsort((change, moments))  # who leaves makes room for who comes
+    depth = np.cumsum(change[order])
+    return {
+        "queue_depth_mean": int(waits.sum()) * NANO / span_s(records),
+        "queue_depth_max": float(max(int(depth.max(initial=0)), 0)),
+        "queue_mean_ms": float(waits.mean()) * 1e-6 if len(rows) else 0.0,
+    }
+
+
+def host_use(records: Records) -> dict[str, float]:
+    """Share of the answered requests' prompt tokens that were in the host's memory alone, bytes
+    that moved to devices and to hosts, and preemptions by swapping; nothing where nothing moved.
+    """
+    own, rows = records.sequences, records.finished
+    moved = own.traffic
+    there = moved.loaded_bytes + moved.swapped_in_bytes
+    back = moved.stored_bytes + moved.swapped_out_bytes
+    if not there + back:
+        return {}
+    prompt = int(records.requests.input_tokens[rows].sum())
+    return {
+        "host_hit_rate": int(own.loaded[rows].sum()) / prompt,
+        "host_to_device_bytes": float(there),
+        "device_to_host_bytes": float(back),
+        "swaps": float(own.swaps.sum()),
+    }
+
+
+def kv_use(
+    records: Records, blocks: Sequence[int], block_tokens: Sequence[int]
+) -> dict[str, float]:
+    """Shares of the KV cache: in use, on average while steps run and at most; and, of what is in
+    use, the share that holds no token (the rest of last blocks).
+
+    Args:
+        blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
+    """
+    log, size = records.log.columns(), np.array(block_tokens)
+    own = size[log["replica"]]
+    spans = (log["end_ns"] - log["start_ns"]) * own
+    held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
+    there, most = np.array(blocks)[log["replica"]], np.maximum(log["blocks"], log["blocks_end"])
+    found = {
+        "kv_utilisation": min(held_ns / max(float((there * spans).sum()), 1.0), 1.0),
+        "kv_utilisation_max": min(float((most / there).max(initial=0.0)), 1.0),
+    }
+    if held_ns:
+        found["kv_fragmentation"] = min(_empty_ns(records, size) / held_ns, 1.0)
+    return found
+
+
+def _empty_ns(records: Records, block_tokens: I64) -> float:
+    """Tokens that parts of blocks have room for and do not hold, times how long; a sequence of so
+    many tokens leaves (-tokens) mod block_tokens of its last block empty, and grows evenly from its
+    first token on.
+    """
+    rows = records.finished
+    first, size = records.requests.input_tokens[rows], block_tokens[records.replica[rows]]
+    steps = np.maximum(records.requests.output_tokens[rows] - 1, 1)
+    lengths = records.done_ns[rows] - records.first_ns[rows]
+    empty = _emptiness(first + steps, size) - _emptiness(first, size)
+    return float((empty / steps * lengths).sum())
+
+
+def _emptiness(tokens: I64, block_tokens: I64) -> I64:
+    """The sum of (-t) mod block_tokens over t from 1 to ``tokens``.
+
+    >>> _emptiness(np.array([0, 3, 4, 5]), np.array(4)).tolist()
+    [0, 6, 6, 9]
+    """
+    whole, rest = tokens // block_tokens, tokens % block_tokens
+    found: I64 = (
+        whole * (block_tokens * (block_tokens - 1) // 2)
+        + rest * block_tokens
+        - rest * (rest + 1) // 2
+    )
+    return found
+
+
+def _statistics(name: str, values: F64) -> dict[str, float]:
+    found = {f"{name}_mean_ms": float(values.mean())}
+    at = np.quantile(values, list(QUANTILES.values()))
+    return found | {
+        f"{name}_{label}_ms": float(value) for label, value in zip(QUANTILES, at, strict=True)
+    }
+
+
+def _of_counts(name: str, values: F64, counts: I64) -> dict[str, float]:
+    """The same of values that occur several times each; the quantile is the value at that rank."""
+    total = int(counts.sum())
+    found = {f"{name}_mean_ms": float((values * counts).sum() / total)}
+    running = np.cumsum(counts)
+    for label, quantile in QUANTILES.items():
+        place = int(np.searchsorted(running, quantile * (total - 1) + 1))
+        found[f"{name}_{label}_ms"] = float(values[min(place, len(values) - 1)])
+    return found

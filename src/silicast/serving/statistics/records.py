@@ -1,0 +1,144 @@
+"""What a simulation observed: each request's times, each step, and the gaps between tokens."""
+
+from __future__ import annotations
+
+from array import array
+from typing import final
+
+import numpy as np
+
+from silicast.core.numerics import F64, I64
+from silicast.serving.simulation.scheduler import Sequences
+from silicast.serving.traffic.requests import Requests
+
+_COMPACT = 1 << 16
+NANO = 1e-9
+
+
+def seconds(times_ns: I64) -> F64:
+    """Nanoseconds as seconds."""
+    return np.multiply(times_ns, NANO, dtype=np.float64)
+
+
+@final
+class Gaps:
+    """Times between the tokens of a sequence: values and how often each occurred."""
+
+    def __init__(self) -> None:
+        self._values, self._counts = array("q"), array("q")
+        self._known: tuple[I64, I64] = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def add(self, gap_ns: int, count: int) -> None:
+        """``count`` tokens that came so long after the one before."""
+        self._values.append(gap_ns)
+        self._counts.append(count)
+
+    def add_each(self, gaps_ns: I64, count: int) -> None:
+        """``count`` tokens of each of so many steps."""
+        self._values.frombytes(gaps_ns.tobytes())
+        self._counts.extend((count,) * len(gaps_ns))
+        if len(self._values) >= max(_COMPACT, len(self._known[0])):
+            self._flush()
+
+    def table(self) -> tuple[I64, I64]:
+        """Values, ascending, and counts."""
+        self._flush()
+        return self._known
+
+    def _flush(self) -> None:
+        """Values that occurred before count together."""
+        if not self._values:
+            return
+        values, counts = (np.array(each, dtype=np.int64) for each in (self._values, self._counts))
+        values, counts = (
+            np.concatenate(each) for each in zip(self._known, (values, counts), strict=True)
+        )
+        found, place = np.unique(values, return_inverse=True)
+        self._known = found, np.bincount(place, weights=counts).astype(np.int64)
+        self._values, self._counts = array("q"), array("q")
+
+
+@final
+class StepLog:
+    """Steps of one replica, as a timeline of runs of alike steps.
+
+    A row of several steps is a run of decode. ``prefill_tokens`` are new tokens of ``prompts``, of
+    which ``past_tokens`` were there; ``blocks`` are in use when it starts, ``blocks_end`` when it
+    ends; ``cached_tokens`` those of the sequences in decode before the
+    first step.
+    """
+
+    COLUMNS = (
+        "replica", "start_ns", "end_ns", "steps", "decoding", "prefill_tokens", "running",
+        "waiting", "blocks", "blocks_end", "prompts", "past_tokens", "cached_tokens",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self.COLUMNS)
+
+    def add(self, *row: int) -> None:
+        """A step or a run, as :data:`COLUMNS` say."""
+        self._numbers.extend(row)
+
+    def table(self) -> I64:
+        """Rows of :data:`COLUMNS`, shape (rows, columns)."""
+        return np.array(self._numbers, dtype=np.int64).reshape(-1, len(self.COLUMNS))
+
+    def columns(self) -> dict[str, I64]:
+        """The same by name, each of shape (rows,)."""
+        return dict(zip(self.COLUMNS, self.table().T, strict=True))
+
+
+@final
+class Records:
+    """Everything observed in one simulation; int64 arrays of shape (requests,), -1 = not yet.
+
+    Attributes:
+        sent_ns: the client sends; ``arrived_ns``: its engine knows of it; ``scheduled_ns``: its
+            first step starts; ``first_ns``: the client has its first token; ``done_ns``: its last.
+        moving_ns: how long its cache was on the way from prefill to decode.
+        replica: that served it.
+        reused: prompt tokens found in a cache.
+        gaps: between tokens of a sequence, of all.
+        log: steps.
+        verified: times that a step verified the drafts of a sequence; ``accepted``: tokens that
+            these brought, one each beside the drafted ones.
+    """
+
+    def __init__(self, requests: Requests, sequences: Sequences) -> None:
+        count = len(requests)
+        self.requests, self.sequences = requests, sequences
+        self.sent_ns, self.arrived_ns, self.scheduled_ns, self.first_ns, self.done_ns = (
+            np.full(count, -1, dtype=np.int64) for _ in range(5)
+        )
+        self.replica, self.moving_ns = (np.full(count, -1, dtype=np.int64) for _ in range(2))
+        self.reused = sequences.reused
+        self.gaps, self.log = Gaps(), StepLog()
+        self.verified = self.accepted = self.end_ns = 0
+
+    @property
+    def finished(self) -> I64:
+        """Requests that were answered, in the order they were sent."""
+        done: I64 = np.flatnonzero(self.done_ns >= 0)
+        return done
+
+    def ttft_s(self) -> F64:
+        """Time to the first token of the finished requests, seconds."""
+        rows = self.finished
+        return seconds(self.first_ns[rows] - self.sent_ns[rows])
+
+    def e2e_s(self) -> F64:
+        """From sending to the last token."""
+        rows = self.finished
+        return seconds(self.done_ns[rows] - self.sent_ns[rows])
+
+    def tpot_s(self) -> F64:
+        """Time per output token after the first, of the finished requests with two and more."""
+        rows = self.finished
+        rows = rows[self.requests.output_tokens[rows] > 1]
+        tokens = self.requests.output_tokens[rows] - 1
+        found: F64 = (self.done_ns[rows] - self.first_ns[rows]) * 1e-9 / tokens
+        return found

@@ -1,0 +1,1 @@
+"""Requests: arrivals, lengths, sessions, traces."""

@@ -1,0 +1,1 @@
+"""How frameworks run a model's code: eager, compiled, in mixed precision."""

@@ -1,0 +1,1 @@
+"""Graphs of operations with open sizes, and the tensors between them."""

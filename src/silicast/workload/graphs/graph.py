@@ -1,0 +1,223 @@
+"""A model's work as a layer pattern with its exceptions, instead of copies of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, final
+
+from silicast.workload.graphs.op import Affine, Dim, Op
+from silicast.workload.graphs.tensor import Value
+
+Loops = Literal["", "pointwise", "rows", "sums", "joined"]
+"""What a compiler could generate for a kernel: nothing, as it is a library's (""); a loop over the
+elements of its result; over rows that it reduces and writes whole (softmax, norms); sums over rows
+or axes; "joined" is the rest of the operator before it, which such a loop does along.
+"""
+
+Direction = Literal["forward", "backward", "optimizer"]
+
+BACKWARD = "_backward"
+"""End of the name of a block's backward pass, after the block's own name."""
+
+BEFORE = ""
+"""Among a node's inputs: what the block before its own left, beside others."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op at its place in a block.
+
+    Attributes:
+        name: role in the model ("qkv", "attention", "down").
+        inputs: names of the nodes in the same block that it waits for; () = the block's input.
+        stream: nodes of different streams may overlap where their inputs allow.
+        output_bytes: of the result that later nodes read; 0 = not stated, or written in place.
+        parameter_bytes: of the weights that it reads.
+        source: its name in the program that it was read from ("aten.convolution.default").
+        of_weights: it reads weights (or their gradients) alone, not the block's input.
+        reads, writes: its tensors, where a program states them. Their names are data edges: who
+            reads a name reads what its writer left there. ``inputs`` keep memory alive instead: the
+            owner of a storage is among them though others wrote to it later.
+        loops: what a compiler could make of it; see :data:`Loops`.
+    """
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...] = ()
+    stream: int = 0
+    output_bytes: int = 0
+    parameter_bytes: int = 0
+    source: str = ""
+    of_weights: bool = False
+    reads: tuple[Value, ...] = ()
+    writes: tuple[Value, ...] = ()
+    loops: Loops = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of nodes and the layers that consist of it.
+
+    Attributes:
+        layers: indices of the layers that look like this; () = not part of a layer (embedding,
+            head), runs ``times`` times.
+        direction: which part of a training pass it belongs to.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    layers: tuple[int, ...] = ()
+    times: int = 1
+    direction: Direction = "forward"
+
+    @property
+    def count(self) -> int:
+        """How often the block runs in one pass."""
+        return len(self.layers) or self.times
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All work of one pass of a model on one rank, with symbolic batch-state dimensions.
+
+    Symbols that nodes may use as dimensions: ``tokens`` (new tokens of all sequences),
+    ``logit_rows`` (rows of the head: one per sequence that samples), ``prefill_q`` / ``prefill_kv``
+    and ``decode_kv`` (per-sequence lengths).
+
+    Attributes:
+        blocks: in order of execution: before the layers, the layers, after them. Blocks of layers
+            may interleave (``Block.layers`` says where); times do not depend on their order.
+        phase: "inference" or "training".
+        boundary: nodes that run at the end of every pipeline stage but the last.
+        parameter_bytes: of all weights, each counted once; 0 = not stated.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    phase: str = "inference"
+    boundary: tuple[Node, ...] = ()
+    parameter_bytes: int = 0
+
+    def nodes(self) -> Iterator[tuple[Block, Node]]:
+        """Every node once, with its block."""
+        for block in self.blocks:
+            for node in block.nodes:
+                yield block, node
+
+    def runs(self) -> Iterator[tuple[Block, int]]:
+        """Every block as often as it runs, with the number of the layer or repeat: layers in their
+        order (from the last one in a backward pass), other blocks where they stand.
+        """
+        for run in self._neighbours():
+            if not run[0].layers:
+                yield from ((run[0], repeat) for repeat in range(run[0].count))
+                continue
+            backward = run[0].direction == "backward"
+            layers = {layer: block for block in run for layer in block.layers}
+            yield from ((layers[layer], layer) for layer in sorted(layers, reverse=backward))
+
+    def _neighbours(self) -> Iterator[list[Block]]:
+        """Neighbouring blocks of layers of one direction together, any other block alone."""
+        run: list[Block] = []
+        for block in self.blocks:
+            if run and not (block.layers and run[0].layers and block.direction == run[0].direction):
+                yield run
+                run = []
+            run.append(block)
+        if run:
+            yield run
+
+    def stage(self, first: int, last: int, layers: int) -> Graph:
+        """The pipeline stage that holds layers first..last-1 of ``layers``.
+
+        The blocks before the layers stay on the first stage, those after on the last; a stage
+        that is not the last ends with the ``boundary`` nodes, in a block "stage_send". A backward
+        pass runs the other way: its first blocks are on the last stage, and the first stage sends
+        nothing.
+        """
+        kept: list[Block] = []
+        backward = any(block.direction == "backward" for block in self.blocks)
+        at_start, at_end = (
+            (last == layers, first == 0) if backward else (first == 0, last == layers)
+        )
+        seen_layer = False
+        for block in self.blocks:
+            if block.layers:
+                seen_layer = True
+                inside = tuple(i for i in block.layers if first <= i < last)
+                if inside:
+                    kept.append(replace(block, layers=inside))
+            elif at_end if seen_layer else at_start:
+                kept.append(block)
+        if self.boundary and not at_end:
+            direction: Direction = "backward" if backward else "forward"
+            name = "stage_send_backward" if backward else "stage_send"
+            kept.append(Block(name, self.boundary, direction=direction))
+        return replace(self, blocks=tuple(kept), boundary=())
+
+
+def parameter_bytes_of(graph: Graph) -> int:
+    """Bytes of all weights: as stated, else what forward nodes read as often as they run."""
+    return graph.parameter_bytes or sum(
+        node.parameter_bytes * block.count
+        for block, node in graph.nodes()
+        if block.direction == "forward"
+    )
+
+
+def with_symbol(low: Graph, high: Graph, symbol: str, low_at: int, high_at: int) -> Graph | None:
+    """Two graphs of the same nodes, in which sizes follow a symbol linearly, as one graph.
+
+    Args:
+        low, high: at the values ``low_at`` < ``high_at`` of the symbol.
+
+    Returns:
+        ``low`` with every size of an op that differs as a multiple of the symbol, and without the
+        tensors that differ; None where other nodes run, or a size does not follow the symbol in
+        whole numbers.
+
+    >>> one, two = (Graph("g", (Block("b", (Node("a", Op.make("softmax", rows=8, cols=n)),)),))
+    ...             for n in (100, 160))
+    >>> found = with_symbol(one, two, "decode_longest", 50, 80)
+    >>> found.blocks[0].nodes[0].op.dim("cols")
+    Affine(symbol='decode_longest', factor=2, constant=0)
+    """
+    if [(b.name, b.count, len(b.nodes)) for b in low.blocks] != [
+        (b.name, b.count, len(b.nodes)) for b in high.blocks
+    ]:
+        return None
+    blocks = []
+    for block, other in zip(low.blocks, high.blocks, strict=True):
+        nodes = []
+        for node, above in zip(block.nodes, other.nodes, strict=True):
+            op = _linear(node.op, above.op, symbol, low_at, high_at)
+            if op is None or node.name != above.name:
+                return None
+            same = (node.reads, node.writes) == (above.reads, above.writes)
+            nodes.append(
+                replace(node, op=op) if same else replace(node, op=op, reads=(), writes=())
+            )
+        blocks.append(replace(block, nodes=tuple(nodes)))
+    return replace(low, blocks=tuple(blocks))
+
+
+def _linear(low: Op, high: Op, symbol: str, low_at: int, high_at: int) -> Op | None:
+    same = [name for name, _ in low.dims] == [name for name, _ in high.dims]
+    if (low.family, low.variant) != (high.family, high.variant) or not same:
+        return None
+    dims: list[tuple[str, Dim]] = []
+    for (name, small), (_, large) in zip(low.dims, high.dims, strict=True):
+        if small == large:
+            dims.append((name, small))
+            continue
+        if not isinstance(small, int) or not isinstance(large, int):
+            return None
+        factor, rest = divmod(large - small, high_at - low_at)
+        if rest:
+            return None
+        dims.append((name, Affine(symbol, factor, small - factor * low_at)))
+    return replace(low, dims=tuple(dims))

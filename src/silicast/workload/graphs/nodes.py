@@ -1,0 +1,156 @@
+"""The kinds of nodes that all parts of a decoder are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import final
+
+from silicast.core.dtypes import BITS, Recipe
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.op import Affine, Dim, Op, Variant
+from silicast.workload.graphs.symbols import ALL_TOKENS, TOKENS
+from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.precision import Precision
+from silicast.workload.transformers.shard import Shard
+
+Ended = Generator[Node, None, str]
+"""Nodes; returns the name of the one that ends them."""
+
+_KERNEL_KINDS = {"relu2": "relu"}
+"""Activations that run as an elementwise kernel of another name: squaring is one more multiply."""
+
+
+@final
+@dataclass(frozen=True)
+class Nodes:
+    """Makes nodes in the sizes and formats of one model on one rank.
+
+    Attributes:
+        dispatches: groups with tokens of their own send each token to its experts' ranks only.
+    """
+
+    model: ModelConfig
+    shard: Shard
+    precision: Precision
+    dispatches: bool = False
+
+    @property
+    def plain(self) -> Variant:
+        """The format between kernels."""
+        return Variant(dtype=self.precision.hidden)
+
+    @property
+    def unquantised(self) -> Variant:
+        """Products that keep the format between kernels, whatever the layers are quantised to: the
+        head, routers, and what latent attention absorbs.
+        """
+        recipe = self.precision.linear
+        plain = recipe.weights == self.precision.hidden
+        return Variant(dtype=recipe.name if plain else self.precision.hidden)
+
+    def cached(self, *flags: tuple[str, bool]) -> Variant:
+        """Attention on the cache's format."""
+        return Variant(self.precision.hidden, self.precision.kv_cache, flags=flags)
+
+    def cached_bytes(self, elements: int) -> int:
+        """Bytes of so many elements in the cache."""
+        return -(-elements * int(BITS[self.precision.kv_cache]) // 8)
+
+    def node(
+        self, name: str, family: str, *inputs: str, variant: Variant | None = None, **dims: Dim
+    ) -> Node:
+        """A node of one op, by default in the format between kernels."""
+        return Node(name, Op.make(family, variant or self.plain, **dims), inputs)
+
+    def norm(self, name: str, *inputs: str, residual: bool) -> Node:
+        """A norm over the hidden states of all tokens."""
+        return self.node(
+            name, self.model.norm, *inputs, tokens=TOKENS, hidden=self.model.hidden,
+            residual=int(residual),
+        )  # fmt: skip
+
+    def row_norm(self, name: str, rows: int, width: int, *inputs: str) -> Node:
+        """A norm of ``rows`` rows a token, without a residual."""
+        tokens = Affine(TOKENS, rows)
+        return self.node(name, self.model.norm, *inputs, tokens=tokens, hidden=width, residual=0)
+
+    def gemm(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
+        """A linear layer."""
+        return self._linear(name, self.precision.linear, n, k, rows, inputs)
+
+    def projection(self, name: str, n: int, k: int, *inputs: str, rows: str = TOKENS) -> Node:
+        """A linear layer of attention."""
+        return self._linear(name, self.precision.projection, n, k, rows, inputs)
+
+    def _linear(
+        self, name: str, recipe: Recipe, n: int, k: int, rows: str, inputs: tuple[str, ...]
+    ) -> Node:
+        """A product in ``recipe``; activations that arrive in 16 bits are quantised."""
+        flags = (("includes_quantize", True),) if recipe.quantizes else ()
+        variant = Variant(dtype=recipe.name, flags=flags)
+        return self.node(name, "gemm", *inputs, variant=variant, m=rows, n=n, k=k)
+
+    def product(
+        self, name: str, n: int, k: int, *inputs: str, rows: Dim = TOKENS, batch: int = 0
+    ) -> Node:
+        """A product that is not quantised, or one for each of ``batch`` heads."""
+        sizes: dict[str, Dim] = {"m": rows, "n": n, "k": k} | ({"batch": batch} if batch else {})
+        return self.node(name, "gemm", *inputs, variant=self.unquantised, **sizes)
+
+    def rope(self, name: str, heads: int, kv_heads: int, width: int, *inputs: str) -> Node:
+        """Rotation of queries and keys."""
+        return self.node(
+            name, "rope", *inputs, tokens=TOKENS, num_heads=heads, num_kv_heads=kv_heads,
+            head_dim=width,
+        )  # fmt: skip
+
+    def kv_copy(self, name: str, heads: int, width: int, *inputs: str, rows: str = TOKENS) -> Node:
+        """New keys and values of ``width`` each into the cache."""
+        sizes = {"num_kv_heads": heads, "head_dim": width}
+        return self.node(name, "kv_copy", *inputs, variant=self.cached(), tokens=rows, **sizes)
+
+    def mlp(self, prefix: str, inner: int, source: str, rows: str = TOKENS) -> Iterator[Node]:
+        """Up (with the gate), activation, down of ``rows``; ``inner`` is the rank's width."""
+        model, kind = self.model, self.model.activation
+        if not model.gated:
+            up, activated = f"{prefix}up", f"{prefix}{kind}"
+            yield self.gemm(up, inner, model.hidden, source, rows=rows)
+            yield self.elementwise(activated, kind, inner, 1, up, rows=rows)
+        else:
+            up, activated = f"{prefix}gate_up", f"{prefix}{kind}_mul"
+            yield self.gemm(up, 2 * inner, model.hidden, source, rows=rows)
+            if kind == "silu":
+                yield self.node(activated, "silu_mul", up, tokens=rows, width=2 * inner)
+            else:
+                yield self.elementwise(activated, kind, inner, 2, up, rows=rows)
+        yield self.gemm(f"{prefix}down", model.hidden, inner, activated, rows=rows)
+
+    def elementwise(
+        self, name: str, kind: str, width: int, count: int, *inputs: str, rows: str = TOKENS
+    ) -> Node:
+        """``count`` inputs of ``width`` per row to one output."""
+        elements = Affine(rows, width)
+        variant = Variant(self.precision.hidden, flags=((_KERNEL_KINDS.get(kind, kind), True),))
+        return self.node(
+            name, "elementwise", *inputs, variant=variant, elements=elements, inputs=count
+        )
+
+    def all_reduce(self, name: str, *inputs: str, width: int = 0) -> Node:
+        """Sum over the tensor-parallel ranks of ``width`` bytes a token, 0 = the hidden states."""
+        size = Affine(TOKENS, width or self.model.hidden * self.precision.hidden_bytes)
+        return self.node(name, "all_reduce", *inputs, bytes=size, gpus=self.shard.tp)
+
+    def summed(self, name: str, last: str) -> Ended:
+        """The sum over the ranks of the output of ``last``, if there are several ranks."""
+        if self.shard.tp == 1:
+            return last
+        yield self.all_reduce(name, last)
+        return name
+
+    def between_groups(self, family: str, name: str, *inputs: str) -> Node:
+        """Brings the hidden states of all groups' tokens to each ("all_gather"), or the sums over
+        the groups to their own ("reduce_scatter").
+        """
+        size = Affine(ALL_TOKENS, self.model.hidden * self.precision.hidden_bytes)
+        return self.node(name, family, *inputs, bytes=size, gpus=self.shard.groups)

@@ -1,0 +1,170 @@
+"""Kernel libraries as data: one TOML file of ``catalog/libraries`` each.
+
+Code holds mechanisms; which of them a library uses, on which architecture and in which release, is
+looked up here. The file ``any.toml`` holds the rules of kernels whose library is not named, or has
+no rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import TypeVar
+
+import msgspec
+
+from silicast.core.compiled import content_of, entries, names_of
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.naming import NameIndex
+from silicast.workload.libraries.library_file import (
+    ExpertStyle,
+    Facts,
+    KernelRule,
+    LatentStyle,
+    Library,
+    RecurrentStyle,
+    Rule,
+)
+
+FOLDER = "libraries"
+ANY = "any"
+"""The file of rules that hold for every library."""
+
+_NONE = Library(name="", about="")
+
+
+@cache
+def library_names() -> NameIndex[str]:
+    """All libraries by name and alias."""
+    found = {name: each for name, each in names_of(FOLDER).items() if name != ANY}
+    return NameIndex("library", found, listed="docs/reference/libraries.md")
+
+
+@lru_cache(maxsize=256)
+def library(name: str) -> Library:
+    """The library called ``name``; one without any facts where there is no such file.
+
+    Raises:
+        SilicastError: a user's own file is no library, or names a library or style that does not
+            exist; names file and field.
+
+    >>> library("cutlass").tells_apart("moe", "bf16")
+    True
+    """
+    if name not in entries(FOLDER):
+        return _NONE
+    found = content_of(FOLDER, name, Library)
+    if file := entries(FOLDER)[name].file:  # tests check the package's files
+        check_library(found, file)
+    return found
+
+
+def check_library(of: Library, file: str) -> None:
+    """Refuses a file whose rules name libraries or styles that do not exist.
+
+    Raises:
+        SilicastError: names the file and the rule.
+    """
+    others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
+    for place, rule in enumerate(of.kernels):
+        for op in rule.op:
+            known = {name for each in (*others, of) for name in each.styles_of(op)}
+            if known and not rule.like and rule.style not in known:
+                raise unknown_name(
+                    f"{op} has no style {rule.style!r}",
+                    f"kernels[{place}].style",
+                    f"one of {', '.join(sorted(known))}",
+                    file=file,
+                )
+    for rules in ("kernels", "attention", "absorbed"):
+        for place, rule in enumerate(getattr(of, rules)):
+            if rule.like and (rule.like not in entries(FOLDER) or rule.like == of.name):
+                raise unknown_name(
+                    f"no other library {rule.like!r}", f"{rules}[{place}].like", file=file
+                )
+
+
+def libraries() -> Iterator[Library]:
+    """All libraries, and the rules that hold for any."""
+    return (library(name) for name in entries(FOLDER))
+
+
+R = TypeVar("R", bound=Rule)
+
+
+def first_rule(
+    facts: Facts, own: Callable[[Library], Sequence[R]], by_name: Callable[[Library], Sequence[R]]
+) -> tuple[str, R] | None:
+    """The first rule that holds and the library that states it: among those by names of kernels,
+    those of the named library and of the ones that it is like, and those of any.
+    """
+    anything, name = library(ANY), facts.library
+    rules: Sequence[R] = [*by_name(anything), *own(library(name)), *own(anything)]
+    for _ in range(len(entries(FOLDER))):
+        found = next((rule for rule in rules if rule.hold(facts)), None)
+        if found is None or not found.like:
+            return None if found is None else (name, found)
+        name = found.like
+        rules = [*own(library(name)), *own(anything)]
+    raise SilicastError(
+        f"the libraries {facts.library!r} and {name!r} are like each other", field="like"
+    )
+
+
+@lru_cache(maxsize=8192)
+def kernel_rule(op: str, facts: Facts, kind: str = "") -> KernelRule | None:
+    """The rule for the kernel that runs, None where no rule is about it.
+
+    >>> found = kernel_rule("moe", Facts("sglang", version="0.5.10", architecture="hopper"))
+    >>> found.style if found else ""
+    'triton_sglang_early'
+    """
+
+    def about(rules: Sequence[KernelRule], replaced: str = "") -> list[KernelRule]:
+        return [
+            rule
+            for rule in rules
+            if op in rule.op and rule.kind in ("", kind)
+            and (replaced in rule.instead_of if replaced else not rule.instead_of)
+        ]  # fmt: skip
+
+    found = first_rule(facts, lambda of: about(of.kernels), lambda of: about(of.by_name))
+    if found is None:
+        return None
+    later = about(library(facts.library).kernels, found[1].style)
+    return next((rule for rule in later if rule.hold(facts)), found[1])
+
+
+@lru_cache(maxsize=1024)
+def absorbed_up_to(op: str, facts: Facts) -> int:
+    """New tokens up to which a prefill attends to the latent itself; 0 = it never does.
+
+    >>> absorbed_up_to("mla_prefill", Facts("vllm", kernel="vllm_flashmla"))
+    128
+    """
+    found = first_rule(
+        facts, lambda of: [rule for rule in of.absorbed if op in rule.op], lambda _: ()
+    )
+    return found[1].tokens if found else 0
+
+
+@cache
+def expert_styles() -> Mapping[str, ExpertStyle]:
+    """Styles of grouped products of experts, of all libraries."""
+    return {name: style for each in libraries() for name, style in each.expert_styles.items()}
+
+
+@cache
+def recurrent_styles() -> Mapping[str, RecurrentStyle]:
+    """Styles of recurrent mixers, of all libraries."""
+    return {
+        name: msgspec.structs.replace(style, name=name)
+        for each in libraries()
+        for name, style in each.recurrent_styles.items()
+    }
+
+
+@cache
+def latent_styles() -> Mapping[str, LatentStyle]:
+    """Styles of latent attention, of all libraries."""
+    return {name: style for each in libraries() for name, style in each.latent_styles.items()}

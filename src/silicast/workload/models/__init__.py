@@ -1,0 +1,1 @@
+"""Models: their structure, files, weights and number formats."""

@@ -1,0 +1,118 @@
+"""Names of checkpoints that no file of the catalog has: a model's name and what follows it.
+
+``catalog/models/suffixes.toml`` lists what may follow: words of further training, which change no
+structure, and formats of weights.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from typing import final
+
+import msgspec
+
+from silicast.core.catalog import CATALOG
+from silicast.workload.models.model_file import PrecisionTable
+
+FILE = CATALOG / "models" / "suffixes.toml"
+
+
+@final
+class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A format that an end of a name states.
+
+    Attributes:
+        ends: how it is written; own: the end of models of the catalog that have it.
+        means: in words.
+        vague: an end before it that states a format goes before it.
+    """
+
+    ends: list[str]
+    own: str
+    precision: PrecisionTable
+    means: str
+    vague: bool = False
+
+
+@final
+class _Suffixes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    same: list[str]
+    before: list[str]
+    format: list[Format]
+
+
+@final
+class Understood(msgspec.Struct, frozen=True):
+    """What a name was taken for.
+
+    Attributes:
+        model: a name of the catalog; format: of its weights, None = as there.
+    """
+
+    model: str
+    format: Format | None
+
+
+@cache
+def _suffixes() -> _Suffixes:
+    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _Suffixes)
+
+
+@cache
+def _formats() -> dict[str, Format]:
+    """Every end, in the form in which ends are compared, and its format."""
+    return {_plain(end): each for each in _suffixes().format for end in each.ends}
+
+
+@cache
+def _end() -> re.Pattern[str]:
+    words = {*_formats(), *map(_plain, _suffixes().same)}
+    either = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.compile(rf"-({either})$")
+
+
+def understood(name: str, canonical: Callable[[str], str | None]) -> Understood | None:
+    """The model and format that a name states, None where nothing is left that is known.
+
+    Args:
+        canonical: the catalog's name for a name, None = unknown.
+
+    >>> from silicast.core.naming import normalise
+    >>> known = {"qwen2.57b": "Qwen2.5-7B"}.get
+    >>> found = understood("Qwen/Qwen2.5-7B-Instruct-AWQ", lambda name: known(normalise(name)))
+    >>> found.model, found.format.precision.recipe
+    ('Qwen2.5-7B', 'int4_wo')
+    """
+    rest, found = _plain(name.rsplit("/", 1)[-1].strip()), None
+    while True:
+        model = _known(rest, canonical)
+        if model is not None:
+            own = None if found is None else canonical(f"{model}-{found.own}")
+            return Understood(own, None) if own is not None else Understood(model, found)
+        match = _end().search(rest)
+        if match is None:
+            return None
+        if found is None or found.vague:
+            found = _formats().get(match.group(1), found)
+        rest = rest[: match.start()]
+
+
+def _known(rest: str, canonical: Callable[[str], str | None]) -> str | None:
+    """The model of a name, also without its publisher."""
+    found = canonical(rest)
+    for word in _suffixes().before:
+        if found is None and rest.startswith(f"{word}-"):
+            found = canonical(rest.removeprefix(f"{word}-"))
+    return found
+
+
+def _plain(text: str) -> str:
+    """Lower case, with hyphens between words; dots within numbers stay.
+
+    >>> _plain("Llama-3.1-8B.Q4_K_M.gguf")
+    'llama-3.1-8b-q4-k-m-gguf'
+    """
+    return re.sub(r"[-_ ]+|\.(?!\d)", "-", text.casefold())

@@ -1,0 +1,319 @@
+"""Reads a Hugging Face ``config.json`` into a :class:`~silicast.workload.models.model.ModelConfig`.
+
+The architecture selects the family (``catalog/families``, one table each); the number formats of
+the checkpoint become the model's default precision. An unknown architecture is read as the common
+structure of decoders (``catalog/families/common.toml``) or the nearest family, and the model lists
+what was assumed; a structure that no family has is an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.plain_data import check_depth
+from silicast.formats.fields import Fields
+from silicast.workload.families.family import Family, common_family, families, find_family
+from silicast.workload.families.reader import read_model
+from silicast.workload.models.checkpoint import checkpoint_precision
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.ignored_config_fields import ignored_config_fields
+from silicast.workload.models.model import LIMITS, ModelConfig
+from silicast.workload.models.model_file import HF_NAMES
+
+_NEEDED = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"
+)  # fmt: skip
+"""What every decoder states under some name."""
+
+_STRUCTURES: dict[str, tuple[str, ...]] = {
+    "latent": ("multi-head latent attention (MLA)", "kv_lora_rank", "q_lora_rank"),
+    "sparse": ("sparse attention", "index_topk", "sparse_attention_config"),
+    "experts": (
+        "mixture of experts (MoE)", "num_experts", "num_local_experts", "n_routed_experts",
+        "moe_intermediate_size",
+    ),
+    "mamba": (
+        "Mamba layers", "hybrid_override_pattern", "ssm_state_size", "mamba_num_heads",
+        "state_size",
+    ),
+    "linear": ("linear attention layers", "linear_num_value_heads", "linear_attn_config"),
+    "vision": ("a vision or audio encoder", "vision_config", "audio_config"),
+    "encoder": ("an encoder", "is_encoder_decoder", "num_decoder_layers"),
+    "sizes": ("layers of different sizes", "block_configs", "swa_head_dim", "global_head_dim"),
+}  # fmt: skip
+"""Structures beyond a dense decoder: key -> name for messages, and the fields that belong to it."""
+
+
+def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> ModelConfig:
+    """The model of a decoded configuration.
+
+    An architecture that is not known, or one with structures that it does not have, is read as the
+    nearest family that has them, and as the common structure of decoders where no family
+    understands more of its fields; heads that contradict each other are brought to the nearest
+    sizes that do not. ``ModelConfig.assumed`` then states it, and ``ModelConfig.ignored_fields``
+    names the fields that were not read.
+
+    Args:
+        name: what to call it; else ``_name_or_path``, else the architecture.
+        file: for error messages.
+
+    Raises:
+        SilicastError: a field is missing, wrong or contradicts another; kind "not_yet" where no
+            family has the structures that its fields belong to. Names file and field.
+    """
+    try:
+        check_depth(data)
+        _check_known(data)
+        architecture = _architecture(data)
+        called = name or Fields(data).text("_name_or_path", default="") or architecture
+        called = called or "unnamed model"
+        family = find_family(architecture)
+        if family is not None and not _structures(data, family.structures):
+            return _read(family, data, called)[0]
+        return _nearest(architecture, family, data, called)
+    except SilicastError as error:
+        raise _named(error, data, file) from None
+
+
+def _read(family: Family, data: dict[str, Any], name: str) -> tuple[ModelConfig, int]:
+    """The model as ``family`` reads it, with contradictory sizes of heads corrected, and how many
+    fields it looked for that are missing.
+
+    Raises:
+        SilicastError: it cannot be read so.
+    """
+    text = _text_part(data) if family.text_part else data
+    precision = checkpoint_precision(text)
+    assumed: tuple[str, ...] = ()
+    try:
+        fields = Fields(text)
+        model = read_model(family, fields, name, precision)
+    except SilicastError as error:
+        text, assumed = _with_fitting_heads(text, error)
+        fields = Fields(text)
+        model = read_model(family, fields, name, precision)
+    asked = fields.names_read() | set(family.ignored)
+    model = replace(model, ignored_fields=ignored_config_fields(text, asked), assumed=assumed)
+    return model, sum(1 for field in asked if text.get(field) is None)
+
+
+def _with_fitting_heads(
+    text: dict[str, Any], error: SilicastError
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields with the nearest number of key-value heads that divides the heads, or the nearest
+    width of a head, and what was assumed.
+
+    Raises:
+        SilicastError: ``error``, if it is about something else.
+    """
+    sizes = Fields(text)
+    heads = sizes.integer("num_attention_heads", default=0)
+    hidden = sizes.integer("hidden_size", default=0)
+    groups = sizes.integer("num_key_value_heads", default=0)
+    if not 1 <= heads <= LIMITS["heads"][1] or not 1 <= hidden <= LIMITS["hidden"][1]:
+        raise error
+    if error.field == "kv_heads" and 1 <= groups <= heads:
+        divisors = [d for d in range(1, heads + 1) if heads % d == 0]
+        nearest = min(divisors, key=lambda d: (abs(d - groups), -d))
+        assumed = f"{error.message}: {nearest} key-value heads are taken"
+        return {**text, "num_key_value_heads": nearest}, (assumed,)
+    if error.field == "heads" and heads <= hidden and "head_dim" not in text:
+        width = max((hidden + heads // 2) // heads, 1)
+        return {**text, "head_dim": width}, (f"{error.message}: a head_dim of {width} is taken",)
+    raise error
+
+
+def _nearest(
+    architecture: str, family: Family | None, data: dict[str, Any], name: str
+) -> ModelConfig:
+    """The model as read by the family that ignores the fewest fields, of those that have all the
+    structures that the fields belong to; then by the one with the fewest structures and the fewest
+    missing fields.
+
+    Raises:
+        SilicastError: no family has these structures, none can read the fields, or a size that
+            the common structure needs is missing.
+    """
+    needed = set(_structures(data)) - {"vision"}
+    best: tuple[tuple[int, int, bool, int, int, str], Family, ModelConfig] | None = None
+    problem = _unknown(architecture, data) if family is None else _foreign(data, family)
+    common = common_family()
+    plain = family is None and needed <= set(common.structures)
+    if plain:
+        _require_sizes(common, architecture, data)
+    candidates = {family.name: family for family in families().values()}
+    for candidate in (*([common] if plain else []), *candidates.values()):
+        if not needed <= set(candidate.structures):
+            continue
+        try:
+            found, missing = _read(candidate, data, name)
+        except SilicastError as error:
+            problem = error if candidate is family else problem
+            continue
+        extra = len(set(candidate.structures) - needed)
+        rank = (
+            _invented(found, data, needed), len(found.ignored_fields), candidate is not common,
+            extra, missing, candidate.name,
+        )  # fmt: skip
+        if best is None or rank < best[0]:
+            best = (rank, candidate, found)
+    if best is None:
+        raise problem
+    _, chosen, model = best
+    title = f"the architecture {architecture[:60]!r} "
+    title += "is not known" if family is None else "does not have all that its fields say"
+    if not architecture:
+        title = "no architecture is named"
+    nearest = f"{title}: read as {_structure_of(chosen)}, {_described(model)}"
+    vision = data.get("vision_config") or data.get("audio_config")
+    encoder = (
+        ("its encoder of images or sound is left out",)
+        if vision and ("vision" not in chosen.structures or not model.encoder_parameters)
+        else ()
+    )
+    return replace(model, assumed=(nearest, *encoder, *model.assumed))
+
+
+def _require_sizes(common: Family, architecture: str, data: dict[str, Any]) -> None:
+    """Raises SilicastError for a field without which the common structure cannot be read; defaults
+    of other families do not stand for it.
+    """
+    try:
+        _read(common, data, architecture)
+    except SilicastError as error:
+        if error.message != "missing":
+            return  # another family may know the value
+        if not architecture:
+            raise _nameless(data) from None
+        raise unmodelled(
+            f"missing: the architecture {architecture[:60]!r} is not known, and the common "
+            "structure of decoders needs it",
+            error.field,
+            "state it, or trace the module: silicast trace",
+        ) from None
+
+
+def _invented(model: ModelConfig, data: Mapping[str, Any], needed: Collection[str]) -> int:
+    """Parts of a model that no field of the configuration stands for: its family's defaults."""
+    text = data.get("text_config")
+    stated = {*data, *(text if isinstance(text, dict) else ())}
+    experts = model.moe is not None and "experts" not in needed
+    shared = model.moe is not None and model.moe.shared_intermediate > 0
+    windows = any(model.windows) and not any("window" in name or "chunk" in name for name in stated)
+    unstated = shared and not any("shared" in name for name in stated)
+    return experts + windows + unstated
+
+
+def _structure_of(family: Family) -> str:
+    """How a family is named in messages."""
+    if not family.architectures:
+        return "the common structure of decoders"
+    return f"{family.architectures[0]}, the nearest structure that is modelled"
+
+
+def _described(model: ModelConfig) -> str:
+    """Parts and size of a model, in words."""
+    parts = [f"{model.layers} layers"]
+    if model.moe is not None:
+        parts.append(f"{model.moe.experts} experts of which {model.moe.topk} run")
+        if model.moe.shared_intermediate:
+            parts.append("a shared expert")
+    if any(model.windows):
+        parts.append(f"windows in {sum(map(bool, model.windows))} of them")
+    return f"with {', '.join(parts)} and {parameters(model) / 1e9:.3g} billion parameters"
+
+
+def _check_known(data: Mapping[str, Any]) -> None:
+    """Raises SilicastError for a value that no architecture can have, whoever reads the field."""
+    text = data.get("text_config")
+    for table in (data, text) if isinstance(text, dict) else (data,):
+        kinds, layers = table.get("layer_types"), table.get("num_hidden_layers")
+        if isinstance(kinds, list) and isinstance(layers, int) and len(kinds) != layers:
+            raise SilicastError(
+                f"{len(kinds)} names for {layers} layers",
+                field="layer_types",
+                hint="give one for each layer",
+            )
+        window = table.get("sliding_window")
+        if isinstance(window, int) and window < 0:
+            raise SilicastError(f"expected 0 or more keys, found {window}", field="sliding_window")
+        width = table.get("head_dim")
+        if isinstance(width, int) and (width < 0 or width % 2):
+            raise SilicastError(f"expected an even width, found {width}", field="head_dim")
+
+
+def _architecture(data: Mapping[str, Any]) -> str:
+    stated = data.get("architectures")
+    if stated:
+        if not isinstance(stated, list) or not isinstance(stated[0], str):
+            raise SilicastError("expected a list of names", field="architectures")
+        return str(stated[0])
+    kind = data.get("model_type")
+    if isinstance(kind, str) and kind:
+        return kind
+    if data.keys() & HF_NAMES.keys():
+        return ""
+    raise _nameless(data)
+
+
+def _nameless(data: Mapping[str, Any]) -> SilicastError:
+    """What a configuration without an architecture lacks to be read as the nearest one."""
+    lacking = [name for name in _NEEDED if name not in data]
+    return SilicastError(
+        f"missing, as are {', '.join(lacking)}" if lacking else "missing",
+        field="architectures",
+        hint="is this the config.json of a model? it names its architecture",
+    )
+
+
+def _text_part(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the text part, and beside them those of the whole model."""
+    text = Fields(data).table("text_config")
+    inner = data.get("text_config") if text.names() else {}
+    assert isinstance(inner, dict)
+    return {**data, **{key: value for key, value in inner.items() if value is not None}}
+
+
+def _structures(data: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, str]:
+    """Structures, beyond ``known``, that the fields belong to: key -> name for messages."""
+    text = data.get("text_config")
+    tables = (data, text) if isinstance(text, dict) else (data,)
+    return {
+        key: name
+        for key, (name, *fields) in _STRUCTURES.items()
+        if key not in known
+        and any(
+            table.get(field) not in (None, False, 0, {}) for table in tables for field in fields
+        )
+    }
+
+
+def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
+    if not architecture:
+        return _nameless(data)
+    found = _structures(data)
+    known = sorted(name for name in families() if name[0].isupper())
+    missing = f": it needs {', '.join(found.values())}" if found else ""
+    return unmodelled(
+        f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
+        "architectures",
+        f"modelled: {', '.join(known)}",
+    )
+
+
+def _foreign(data: Mapping[str, Any], family: Family) -> SilicastError:
+    found = _structures(data, family.structures)
+    return unmodelled(
+        f"fields of {', '.join(found.values())} in an architecture without them",
+        "architectures",
+        "remove those fields or state the right architecture",
+    )
+
+
+def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
+    """The same error with the configuration's own name of the field, and the file."""
+    own = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
+    return error.located(own[0] if own else "", error.file or file)

@@ -1,0 +1,1 @@
+"""What training adds to a graph: gradients, recomputation, updates."""

@@ -1,0 +1,122 @@
+"""Data-parallel ranks sum their gradients in buckets while the backward pass goes on.
+
+A bucket is summed as soon as it is full (``torch.nn.parallel.DistributedDataParallel``); what is
+left when the backward pass ends is the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from silicast.workload.graphs.graph import BACKWARD, Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
+
+BUCKET_BYTES = 25 << 20
+"""Bytes of a full bucket (``bucket_cap_mb`` of DistributedDataParallel)."""
+STREAM = 1
+"""On which the sums run beside the backward pass."""
+
+
+def with_gradient_sums(
+    graph: Graph,
+    ranks: int,
+    *,
+    tied: bool = False,
+    stages: Sequence[tuple[int, int]] = (),
+    bucket_bytes: int = BUCKET_BYTES,
+) -> Graph:
+    """A training graph with the sums of gradients over data-parallel ranks.
+
+    Args:
+        graph: of one rank, forward and backward; forward nodes state the bytes of their weights.
+        ranks: at least 2.
+        tied: the head shares its weights with the embedding, where they count once.
+        stages: first and last layers of pipeline stages, each of which fills buckets of its own.
+
+    >>> from silicast.workload.training.backward import training_graph
+    >>> up = Node("up", Op.make("gemm", m=64, n=4096, k=4096), parameter_bytes=30 << 20)
+    >>> layers = Block("layer", (up,), layers=(0, 1))
+    >>> summed = with_gradient_sums(training_graph(Graph("two layers", (layers,))), 4)
+    >>> [(node.op.dim("bytes") >> 20, block.layers) for block, node in summed.nodes()
+    ...  if node.op.family == "all_reduce"]
+    [(25, (1,)), (25, (0,)), (10, (0,))]
+    """
+    weights = {
+        f"{block.name}{BACKWARD}": sum(
+            node.parameter_bytes for node in block.nodes if not (tied and node.name == "lm_head")
+        )
+        for block in graph.blocks
+        if block.direction == "forward"
+    }
+    filling, stage, last = 0, len(stages) - 1, (-1, -1)
+    left: dict[tuple[int, int], int] = {}
+    place_of = {id(block): place for place, block in enumerate(graph.blocks)}
+    full: dict[int, dict[int, int]] = {}
+    for block, repeat in graph.runs():
+        if block.direction == "backward":
+            own = _stage_of(block, repeat, stages, stage)
+            if own != stage:  # the stage before this one has all its gradients
+                left[last], filling, stage = filling, 0, own
+            more, filling = divmod(filling + weights.get(block.name, 0), bucket_bytes)
+            last = (place_of[id(block)], repeat)
+            full.setdefault(last[0], {})[repeat] = more
+    left[last] = filling
+    found: list[Block] = []
+    for place, block in enumerate(graph.blocks):
+        alone = {repeat for own, repeat in left if own == place}
+        for count, repeats in _alike(block, full.get(place, {}), alone):
+            sums = [bucket_bytes] * count
+            if repeats[0] in alone and (rest := left[place, repeats[0]]):
+                sums.append(rest)
+            found.append(_summing(block, repeats, sums, ranks, bucket_bytes))
+        if block.direction != "backward":
+            found.append(block)
+    return replace(graph, blocks=tuple(found))
+
+
+def _stage_of(block: Block, repeat: int, stages: Sequence[tuple[int, int]], before: int) -> int:
+    """The pipeline stage of a repeat; what is no layer runs with the ones around it."""
+    if not block.layers:
+        return before
+    inside = (n for n, (first, last) in enumerate(stages) if first <= repeat < last)
+    return next(inside, before)
+
+
+def _alike(block: Block, full: dict[int, int], alone: set[int]) -> Iterator[tuple[int, list[int]]]:
+    """Buckets that become full in some repeats of a block, and these repeats.
+
+    Args:
+        full: of each repeat, in the order in which they run.
+        alone: repeats after which a bucket that is left is summed.
+    """
+    groups: list[tuple[tuple[int, int], list[int]]] = []
+    for repeat, count in full.items():
+        key = (count, repeat if repeat in alone else -1)
+        same = next((own for known, own in groups if known == key), None)
+        if same is None or not (block.layers or groups[-1][0] == key):
+            groups.append((key, [repeat]))
+        elif block.layers:  # their numbers say when they run
+            same.append(repeat)
+        else:
+            groups[-1][1].append(repeat)
+    yield from ((key[0], repeats) for key, repeats in groups)
+
+
+def _summing(block: Block, repeats: list[int], sums: list[int], ranks: int, full: int) -> Block:
+    """Repeats of a block in which buckets of some bytes are summed, evenly over its nodes."""
+    nodes: list[Node] = []
+    for number, node in enumerate(block.nodes, start=1):
+        nodes.append(node)
+        done, before = (len(sums) * n // len(block.nodes) for n in (number, number - 1))
+        nodes += [
+            _sum("gradient_sum" if size == full else "gradient_sum_last", node, size, ranks)
+            for size in sums[before:done]
+        ]
+    layers = tuple(repeats) if block.layers else ()
+    return replace(block, nodes=tuple(nodes), layers=layers, times=len(repeats))
+
+
+def _sum(name: str, after: Node, size: int, ranks: int) -> Node:
+    op = Op.make("all_reduce", Variant(), bytes=size, gpus=ranks)
+    return Node(name, op, (after.name,), STREAM)

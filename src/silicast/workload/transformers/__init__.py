@@ -1,0 +1,1 @@
+"""Transformers as graphs: decoders, encoders, layers of experts, for one rank of a plan."""

@@ -1,0 +1,129 @@
+"""Encoders as blocks, and cross-attention of a decoder on their outputs.
+
+An encoder works on the prompt, with the symbols of prefill. The decoder behind it works on one
+token a sequence and step, with the symbols of decoding; its first step runs in the same pass as
+the encoder and computes the keys and values of cross-attention once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.nodes import Nodes
+from silicast.workload.graphs.op import Affine, Dim
+from silicast.workload.graphs.symbols import (
+    CROSS_KV,
+    DECODE_TOKENS,
+    LOGIT_ROWS,
+    PREFILL_KV,
+    PREFILL_Q,
+    PREFILL_TOKENS,
+    TOKENS,
+)
+from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.weight_tensor import Weight
+
+CROSS = "cross_o"
+"""Name of the node that ends cross-attention, not yet summed over the ranks."""
+
+KERNEL = 3
+"""Width of the two convolutions before Whisper's encoder; the second halves the frames."""
+
+_ON_PROMPT = {TOKENS: PREFILL_TOKENS}
+_ON_STEP = {TOKENS: DECODE_TOKENS, LOGIT_ROWS: DECODE_TOKENS}
+
+
+def on_prompt(nodes: Iterator[Node]) -> tuple[Node, ...]:
+    """Nodes of an encoder, on the tokens of the prompt."""
+    return tuple(_renamed(node, _ON_PROMPT) for node in nodes)
+
+
+def on_step(nodes: Iterator[Node]) -> tuple[Node, ...]:
+    """Nodes of a decoder behind an encoder: one token a sequence; its own prefill is left out."""
+    kept: list[Node] = []
+    gone: set[str] = set()
+    for node in nodes:
+        if {PREFILL_Q, PREFILL_KV} & {dim for _, dim in node.op.dims if isinstance(dim, str)}:
+            gone.add(node.name)
+            continue
+        inputs = tuple(name for name in node.inputs if name not in gone)
+        kept.append(_renamed(replace(node, inputs=inputs), _ON_STEP))
+    return tuple(kept)
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    def of(dim: Dim) -> Dim:
+        if isinstance(dim, Affine):
+            return replace(dim, symbol=names.get(dim.symbol, dim.symbol))
+        return names.get(dim, dim) if isinstance(dim, str) else dim
+
+    dims = tuple((name, of(dim)) for name, dim in node.op.dims)
+    return replace(node, op=replace(node.op, dims=dims))
+
+
+def cross_nodes(make: Nodes, encoder: ModelConfig, kind: LayerKind, source: str) -> Iterator[Node]:
+    """From the normed input to the output of one rank: keys and values are the encoder's."""
+    shard, width, hidden = make.shard, kind.head_dim, make.model.hidden
+    own, groups = shard.heads_of(kind.heads), shard.kv_heads_of(kind.kv_heads)
+    both = 2 * groups * width
+    yield make.projection("cross_q", own * width, hidden, source)
+    yield make.projection("cross_kv", both, encoder.hidden, rows=PREFILL_TOKENS)
+    yield make.kv_copy("cross_kv_copy", groups, width, "cross_kv", rows=PREFILL_TOKENS)
+    yield make.node(
+        "cross_attention", "attention_decode", "cross_q", "cross_kv_copy", variant=make.cached(),
+        kv_len=CROSS_KV, window=0, num_heads=own, num_kv_heads=groups, head_dim=width,
+    )  # fmt: skip
+    yield make.projection(CROSS, hidden, own * width, "cross_attention")
+
+
+def cross_weights(model: ModelConfig, encoder: ModelConfig, kind: LayerKind) -> list[Weight]:
+    """Weights of one layer's cross-attention."""
+    h, q, kv = model.hidden, kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
+    found = [
+        Weight("cross_q", q, h, "outputs", "projection"),
+        Weight("cross_kv", kv, encoder.hidden, "kv_heads", "projection", 2, heads=kind.kv_heads),
+        Weight("cross_o", h, q, "inputs", "projection"),
+    ]
+    if model.qkv_bias:
+        biased = 2 if model.k_bias else 1
+        found.append(Weight("cross_q_bias", q, cut="outputs"))
+        found.append(Weight("cross_kv_bias", kv, cut="kv_heads", count=biased, heads=kind.kv_heads))
+    if model.o_bias:
+        found.append(Weight("cross_o_bias", h))
+    return found
+
+
+def cross_flops(model: ModelConfig, kind: LayerKind, prompts: int, seen: int) -> int:
+    """FLOPs of one layer's cross-attention beyond its weights' products with the new tokens.
+
+    Args:
+        prompts: tokens whose keys and values are computed; seen: pairs of queries and keys.
+    """
+    assert model.encoder is not None
+    kv = kind.kv_heads * kind.head_dim
+    return 4 * prompts * kv * model.encoder.hidden + 4 * kind.heads * kind.head_dim * seen
+
+
+def frontend_nodes(make: Nodes) -> Iterator[Node]:
+    """Two convolutions from a spectrogram of two frames a token, each with a GELU."""
+    hidden, frames = make.model.hidden, Affine(TOKENS, 2)
+    yield make.product("conv1", hidden, KERNEL * make.model.mel_bins, rows=frames)
+    yield make.elementwise("conv1_gelu", "gelu", 2 * hidden, 1, "conv1")
+    yield make.product("conv2", hidden, KERNEL * hidden, "conv1_gelu")
+    yield make.elementwise("conv2_gelu", "gelu", hidden, 1, "conv2")
+
+
+def frontend_weights(model: ModelConfig) -> list[Weight]:
+    """Weights of the two convolutions; every rank holds them whole."""
+    return [
+        Weight("conv1", model.hidden, KERNEL * model.mel_bins, "none", "table"),
+        Weight("conv2", model.hidden, KERNEL * model.hidden, "none", "table"),
+        Weight("conv_biases", model.hidden, count=2),
+    ]
+
+
+def frontend_flops(model: ModelConfig) -> int:
+    """FLOPs of the two convolutions for one token of the encoder."""
+    return 2 * KERNEL * model.hidden * (2 * model.mel_bins + model.hidden)

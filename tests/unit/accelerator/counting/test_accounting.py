@@ -1,0 +1,139 @@
+"""Counts and costs that fit on the back of an envelope."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from silicast.accelerator.counting.cost import Cost, cost
+from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.core.errors import SilicastError
+
+DRAM = Memory("dram", block_words=4, read_pj=8.0, fill_pj=8.0, update_pj=8.0)
+BUFFER = Memory(
+    "buffer", capacity_words=64, read_pj=1.0, fill_pj=2.0, update_pj=3.0,
+    ports=(Port("read", 2.0, ("read",)), Port("write", 4.0, ("fill", "update"))),
+)  # fmt: skip
+CHIP = Architecture(
+    "chip", (DRAM, BUFFER, FanOut("array", (4,))), Compute("mac", energy_pj=0.5), idle_leaks=False
+)
+PRODUCT = matmul(m=4, n=2, k=8)
+
+
+def costed(
+    loops: str, einsum: Einsum = PRODUCT, chip: Architecture = CHIP, keeps: str = "WIO"
+) -> Cost:
+    """``"dram K2 M4 / array N2"``: loops of each place, outermost first."""
+    found: list[Loop] = []
+    for place in loops.split("/"):
+        name, *rest = place.split()
+        axis = 0 if name == "array" else -1
+        found.extend(Loop(name, word[0], int(word[1:]), axis) for word in rest)
+    names = frozenset(n for n in einsum.names if n[0] in keeps)
+    nest = LoopNest(tuple(found), {"buffer": names})
+    return cost(einsum, chip, MappingBatch.of(nest, einsum, chip))
+
+
+def counts(found: Cost, level: int, tensor: str) -> tuple[float, float, float]:
+    t = found.einsum.names.index(tensor)
+    traffic = found.traffic
+    return tuple(
+        float(getattr(traffic, kind)[level, t, 0]) for kind in ("reads", "fills", "updates")
+    )  # type: ignore[return-value]
+
+
+def test_a_tensor_stays_while_loops_inside_do_not_index_it() -> None:
+    stationary = costed("dram K2 N2 M2 / buffer M2 K4")
+    moving = costed("dram K2 M2 N2 / buffer M2 K4")
+    assert counts(stationary, 0, "Weights")[0] == 2 * 8  # once: M is inside
+    assert counts(moving, 0, "Weights")[0] == 2 * 2 * 8  # again for each M
+
+
+def test_partial_sums_go_out_and_come_back() -> None:
+    found = costed("dram K2 M2 / buffer M2 N2 K4")
+    # 8 outputs leave after each half of K; only the second time are they read back.
+    assert counts(found, 0, "Outputs") == (8, 0, 16)
+    assert counts(found, 1, "Outputs") == (64 - 8, 8, 64)
+
+
+def test_a_fan_out_reads_once_and_adds_on_the_way() -> None:
+    found = costed("dram M4 / buffer N2 K2 / array K4")
+    assert counts(found, 1, "Outputs")[2] == 64 / 4
+    shared = costed("dram K8 / buffer N2 / array M4")
+    assert counts(shared, 1, "Weights")[0] == 64 / 4
+    alone = dataclasses.replace(
+        CHIP, nodes=(DRAM, BUFFER, FanOut("array", (4,), multicast=False, reduction=False))
+    )
+    found = costed("dram K8 / buffer N2 / array M4", chip=alone)
+    assert counts(found, 1, "Weights")[0] == 64
+
+
+def test_a_window_keeps_what_the_step_before_had() -> None:
+    row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
+    assert counts(costed("dram P8 / buffer R3", row), 1, "Inputs")[1] == 3 + 7
+    blocked = conv2d(c=1, m=2, p=8, q=1, r=3, s=1)
+    # A loop that does not move the window stands inside: the neighbour is gone.
+    assert counts(costed("dram P8 M2 / buffer R3", blocked), 1, "Inputs")[1] == 8 * 3
+
+
+def test_a_window_slides_by_the_step_of_the_innermost_of_its_loops() -> None:
+    """Eight outputs of a filter of three, in steps of one, by loops of two memories."""
+    inner = Memory("line", read_pj=1.0, fill_pj=1.0, update_pj=1.0)
+    chip = dataclasses.replace(CHIP, nodes=(DRAM, BUFFER, inner))
+    row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
+    found = costed("dram P4 / buffer P2 / line R3", row, chip)
+    assert counts(found, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
+
+
+def test_energy_is_accesses_times_energy() -> None:
+    found = costed("dram K2 N2 M2 / buffer M2 K4")
+    reads = 16 + 32 * 2
+    partial = 8
+    assert found.access_pj[0].sum() == (reads + partial) / 4 * 8.0 + 16 / 4 * 8.0
+    assert found.compute_pj[0] == 64 * 0.5
+    assert found.energy_pj[0] == found.access_pj.sum() + 32.0
+
+
+def test_time_is_the_busiest_port() -> None:
+    found = costed("dram K2 N2 M2 / buffer M2 K4")
+    read = (64 + 64 + 64 - 8) / 2.0
+    assert found.port_cycles["buffer", "read"][0] == read
+    assert found.cycles[0] == max(64, read)
+    ramp = dataclasses.replace(CHIP, ramps=True)
+    tiles = 4 * 1 + 2 * 4 + 2 * 1
+    later = costed("dram K2 N2 M2 / buffer M2 K4", chip=ramp)
+    assert later.cycles[0] == found.cycles[0] + -(-tiles // 4)
+
+
+def test_a_tile_that_overflows_does_not_fit() -> None:
+    assert costed("dram K2 N2 M2 / buffer M2 K4").fits[0]
+    assert costed("dram / buffer M4 N2 K8").fits[0] == (32 + 16 + 8 <= 64)
+    small = dataclasses.replace(BUFFER, capacity_words=13, buffers=2)
+    chip = dataclasses.replace(CHIP, nodes=(DRAM, small, CHIP.nodes[2]))
+    assert not costed("dram K2 N2 M2 / buffer M2 K4", chip=chip).fits[0]
+
+
+def test_an_action_without_energy_is_named() -> None:
+    free = dataclasses.replace(BUFFER, update_pj=None)
+    chip = dataclasses.replace(CHIP, nodes=(DRAM, free, CHIP.nodes[2]))
+    with pytest.raises(SilicastError, match=r"buffer\.update_pj"):
+        costed("dram K8 M4 / buffer N2", chip=chip)
+
+
+@pytest.mark.parametrize(
+    ("loops", "said"),
+    [
+        ("dram K8 M4", "cover 1 of 2"),
+        ("dram K8 M4 N2 / shelf K2", "no place for loops called 'shelf'"),
+        ("dram K8 M4 N2 Z3", "no dimension 'Z'"),
+        ("buffer K8 M4 / dram N2", "inside one of a lower level"),
+        ("dram K4 M4 N2 K2", "twice"),
+        ("dram K1 M4 N2 / array K8", "8 instances are used, 4 are there"),
+    ],
+)
+def test_a_mapping_that_makes_no_sense_is_refused(loops: str, said: str) -> None:
+    with pytest.raises(SilicastError, match=said):
+        costed(loops)

@@ -1,0 +1,67 @@
+"""Engines as earlier versions of them were."""
+
+from __future__ import annotations
+
+import pytest
+
+from silicast.composition.engines.engine import default_engine, engine_index, find_engine
+from silicast.composition.engines.engine_options import OPTIONS
+from silicast.composition.engines.engine_versions import as_of, lacking
+from silicast.core.releases import release_of
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "asynchronous", "fused"),
+    [
+        ("", "vllm", True, True), ("0.19.1", "vllm", True, True), ("0.17", "vllm", True, True),
+        ("0.16.9", "vllm", True, False), ("v0.15.1", "vllm", True, False),
+        ("0.13.0rc1", "vllm", False, False), ("0.8.0", "vllm", False, False),
+        ("0.7.3", "vllm-v0", False, False), ("nightly", "vllm", True, True),
+    ],
+)  # fmt: skip
+def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bool) -> None:
+    found = as_of(find_engine("vllm"), version)
+    assert found.name == name
+    assert found.host.asynchronous == asynchronous
+    assert bool(found.fusion.all_reduce_mb) == fused
+
+
+def test_what_a_version_lacks_is_named() -> None:
+    assert lacking(find_engine("vllm"), "0.15") == ("fused_all_reduce",)
+    assert lacking(find_engine("vllm"), "0.10.1")[-1] == "nvls"
+    assert lacking(find_engine("sglang"), "0.1") == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "collectives", "decode"),
+    [("0.2.0", "nccl", "stream"), ("0.2.7", "nccl", "graph"), ("0.3.0", "vllm", "graph")],
+)
+def test_first_versions_of_vllm(version: str, collectives: str, decode: str) -> None:
+    found = as_of(find_engine("vllm"), version)
+    assert (found.collectives, found.launch.decode) == (collectives, decode)
+
+
+def test_a_release_that_nothing_was_measured_of_is_less_certain() -> None:
+    vllm = find_engine("vllm")
+    for version, known in (("0.2.0", False), ("0.3.9", False), ("0.4.0", True), ("", True)):
+        assert (as_of(vllm, version).release_log_sd == 0.0) == known, version
+    old = as_of(vllm, "0.2.0")
+    assert old.name == "vllm-0.2"
+    assert old.release_log_sd == vllm.unmeasured.log_sd
+
+
+def test_every_engine_names_known_options_and_predecessors() -> None:
+    for name in engine_index().names:
+        engine = find_engine(name)
+        assert set(engine.since) <= set(OPTIONS), name
+        for version, earlier in engine.earlier.items():
+            assert release_of(version), name
+            assert earlier in engine_index().names, name
+
+
+def test_every_task_that_runs_an_engine_has_a_default_one() -> None:
+    for task in ("inference", "serving", "graph", "training", "capacity", "plan"):
+        assert default_engine(task), task
+        named = [x for x in engine_index().names if task in find_engine(x).default_for]
+        assert len(named) == 1, task
+    assert default_engine("kernel") == ""

@@ -1,0 +1,68 @@
+"""Few clients in a closed loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.closed_loop import closed_loop
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.states import BatchStates
+from silicast.composition.step.step import StepModel
+from silicast.hardware.catalog import find_device
+from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
+
+
+def deployment(engine: str = "vllm") -> Deployment:
+    return Deployment.of(find_model("Llama-3.1-8B"), find_device("H100"), find_engine(engine))
+
+
+def test_one_client_sees_decode_steps_alone() -> None:
+    where = deployment()
+    found = closed_loop(where, 1, 1000, 100)
+    state = BatchStates.decode([1050], np.array([1]))
+    step_s = float(StepModel.of(where).steps(state).total_s[0])
+    assert found.tpot_s.estimate == pytest.approx(step_s, rel=1e-3)
+    assert found.stretch_s == 0.0
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_prompts_of_others_stretch_steps(engine: str) -> None:
+    where = deployment(engine)
+    short, long = (closed_loop(where, 4, prompt, 200) for prompt in (100, 6000))
+    assert long.stretch_s > 10 * short.stretch_s > 0.0
+    decode = long.decode.seconds
+    share = long.tpot_s.estimate - decode
+    assert 0.8 * 3 * long.stretch_s / 199 < share < 3 * long.stretch_s / 199
+    more = closed_loop(where, 4, 6000, 2000)
+    assert more.tpot_s.estimate - more.decode.seconds < 0.2 * share, "over more tokens"
+
+
+def test_an_engine_that_does_not_mix_stops_for_the_whole_prefill() -> None:
+    where = deployment("sglang")
+    whole = StepModel.of(where).steps(BatchStates.prefill([2048])).total_s[0]
+    assert closed_loop(where, 2, 2048, 64).stretch_s == pytest.approx(whole, rel=0.2)
+
+
+def test_groups_of_data_parallel_attention_share_the_clients() -> None:
+    def found(clients: int, groups: int) -> float:
+        where = Deployment.of(
+            find_model("DeepSeek-V3"), find_device("B200"), find_engine("trtllm"),
+            plan=Plan(attention_dp=groups, ep=groups),
+        )  # fmt: skip
+        return closed_loop(where, clients, 1000, 500).decode.seconds
+
+    assert found(8, 8) == found(1, 8) < found(16, 8)
+
+
+def test_quantiles_enclose_the_estimate() -> None:
+    found = closed_loop(deployment(), 4, 1000, 1000).tpot_s
+    assert found.p05 <= found.estimate <= found.p95
+
+
+@pytest.mark.parametrize(("clients", "output"), [(0, 10), (1, 1)])
+def test_what_cannot_be_asked(clients: int, output: int) -> None:
+    with pytest.raises(ValueError, match="client"):
+        closed_loop(deployment(), clients, 10, output)

@@ -1,0 +1,57 @@
+"""Batch states count tokens, sequences and cached lengths exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.composition.passes.static_batch import decode_knots
+from silicast.composition.step.node_rows import in_chunks
+from silicast.composition.step.states import BatchStates, segment_sums
+
+
+def test_prefill_state_counts_all_new_tokens() -> None:
+    states = BatchStates.prefill([5, 7])
+    assert states.tokens.tolist() == [12]
+    assert states.logit_rows.tolist() == [2]
+    assert states.decode_sequences.tolist() == [0]
+
+
+def test_decode_states_grow_by_one_token_a_step() -> None:
+    states = BatchStates.decode([5, 7], np.array([1, 2, 4]))
+    assert states.tokens.tolist() == [2, 2, 2]
+    assert states.decode_kv.tolist() == [5, 7, 6, 8, 8, 10]
+
+
+@given(st.lists(st.lists(st.integers(0, 10**12), max_size=5), min_size=1, max_size=6))
+def test_segment_sums_are_exact_also_for_empty_segments(segments: list[list[int]]) -> None:
+    flat = np.array([v for s in segments for v in s], dtype=np.int64)
+    offsets = np.cumsum([0, *map(len, segments)])
+    assert segment_sums(flat, offsets).tolist() == [sum(s) for s in segments]
+
+
+@given(st.integers(1, 5_000))
+def test_knots_stand_for_every_step_and_integrate_a_line_exactly(steps: int) -> None:
+    knots, weights = decode_knots(steps)
+    assert knots[0] == 1
+    assert knots[-1] == steps
+    assert np.isclose(weights.sum(), steps)
+    line = 3.0 + 0.25 * np.arange(1, steps + 1)
+    assert np.isclose((weights * (3.0 + 0.25 * knots)).sum(), line.sum())
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=6),
+    st.integers(1, 20),
+)
+def test_pieces_hold_every_pair_of_a_chunk_once(
+    sequences: list[tuple[int, int]], chunk: int
+) -> None:
+    new = np.array([q for q, _ in sequences])
+    total = np.array([q + past for q, past in sequences])
+    q, kv, offsets = in_chunks(new, total, np.arange(len(new) + 1), chunk)
+    pairs = q * kv - q * (q - 1) // 2  # causal, aligned to the last query
+    for i, (length, past) in enumerate(sequences):
+        expected = sum(p % chunk + 1 for p in range(past, past + length))
+        assert pairs[offsets[i] : offsets[i + 1]].sum() == expected

@@ -1,0 +1,73 @@
+"""Batches that are late and checkpoints that are written."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.core.errors import SilicastError
+from silicast.core.prediction import ErrorFactors, Part, Prediction
+from silicast.distributed.pipeline.stalls import Checkpoint, Loading
+from silicast.distributed.step.reliability import Failures
+
+TIME = st.floats(1e-3, 1e5)
+
+
+def step(ps: int) -> Prediction:
+    return Prediction(Part("step", ps, children=(Part("work", ps),)), ErrorFactors())
+
+
+@given(st.integers(10**6, 10**13), st.floats(0.0, 100.0), st.booleans())
+def test_parts_add_up_to_what_a_step_waits(ps: int, load_s: float, overlaps: bool) -> None:
+    loading = Loading(load_s, overlaps)
+    found = loading.beside(step(ps))
+    assert found.seconds == pytest.approx(loading.total_s(ps * 1e-12), rel=1e-9, abs=1e-12)
+    assert sum(each.exposed_ps for each in found.part.children) == found.part.exposed_ps
+    assert found.part.children[-1].hidden_ps + found.part.children[-1].exposed_ps == round(
+        load_s * 1e12
+    )
+
+
+@given(TIME, TIME)
+def test_a_loader_that_keeps_up_costs_nothing(own: float, load: float) -> None:
+    assert (
+        max(own, load) == Loading(load).total_s(own) <= Loading(load, overlaps=False).total_s(own)
+    )
+    assert Loading(0.0).total_s(own) == Loading(0.0, overlaps=False).total_s(own) == own
+
+
+@given(st.integers(1, 10**14), st.integers(1, 10**5), TIME, TIME, TIME)
+def test_writing_beside_never_stalls_longer(
+    size: int, ranks: int, storage: float, link: float, interval: float
+) -> None:
+    beside = Checkpoint.of(size, ranks, storage * 1e9, link * 1e9)
+    blocking = Checkpoint.of(size, ranks, storage * 1e9)
+    assert blocking.stall_s(interval) == blocking.write_s == size / (storage * 1e9)
+    assert beside.stall_s(interval) <= max(blocking.stall_s(interval), beside.copy_s)
+    assert beside.stall_s(beside.least_interval_s) == pytest.approx(
+        beside.copy_s, rel=1e-6, abs=1e-6
+    )
+    assert beside.stall_s(math.inf) == beside.copy_s
+
+
+def test_the_share_of_checkpoints_is_that_of_goodput() -> None:
+    one = Checkpoint.of(10**12, 8, 10e9)
+    run = Failures(math.inf, one.stall_s(900.0), 0.0, 900.0)
+    assert run.goodput == pytest.approx(900.0 / 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "field"), [((0.0, None), "storage_gb_per_s"), ((1.0, 0.0), "link_gb_per_s")]
+)
+def test_rates_of_nothing_are_refused(rates: tuple[float, float | None], field: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        Checkpoint.of(1, 1, *rates)
+    assert caught.value.field == field
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(SilicastError):
+        Loading(math.inf)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.step.reliability import (
+    HOUR_S,
+    Failures,
+    best_interval_s,
+    daly_interval_s,
+    experience,
+    published,
+    tokens_wall_s,
+    young_interval_s,
+)
+
+RUNS = (
+    Failures(11136.0, 30.0, 900.0, 797.0),
+    Failures(500.0, 50.0, 200.0, 190.0),
+    Failures(2000.0, 1.0, 10.0, 5000.0),
+    Failures(3600.0, 60.0, 0.0, 600.0),
+)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_drawn_agrees_with_the_closed_form(run: Failures) -> None:
+    useful = 100 * run.interval_s
+    drawn = run.drawn_wall_s(useful, trials=3000, seed=1)
+    error = drawn.std() / math.sqrt(len(drawn))
+    assert abs(drawn.mean() - run.wall_s(useful)) < 4 * error
+    assert np.array_equal(drawn, run.drawn_wall_s(useful, trials=3000, seed=1))
+    assert drawn.min() >= 100 * (run.interval_s + run.write_s) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_losses_add_up(run: Failures) -> None:
+    assert sum(run.losses.values()) == pytest.approx(1.0, abs=1e-12)
+    assert all(share >= 0 for share in run.losses.values())
+    assert run.losses["useful"] == run.goodput
+
+
+@given(
+    mtbf=st.floats(100, 1e6), write=st.floats(0.1, 500), restart=st.floats(0, 2000),
+    other=st.floats(0.2, 5),
+)  # fmt: skip
+def test_no_other_interval_is_better(
+    mtbf: float, write: float, restart: float, other: float
+) -> None:
+    best = best_interval_s(write, mtbf)
+    run = Failures(mtbf, write, restart, best)
+    assert 0 < run.goodput <= 1
+    assert run.with_interval(best * other).goodput <= run.goodput * (1 + 1e-12)
+
+
+@given(mtbf=st.floats(1e3, 1e6), share=st.floats(1e-5, 0.05))
+def test_short_checkpoints_have_the_intervals_of_young_and_daly(mtbf: float, share: float) -> None:
+    best = best_interval_s(share * mtbf, mtbf)
+    assert daly_interval_s(share * mtbf, mtbf) == pytest.approx(best, rel=1e-3)
+    assert young_interval_s(share * mtbf, mtbf) == pytest.approx(best, rel=0.6 * math.sqrt(share))
+
+
+@given(
+    mtbf=st.floats(100, 1e6), write=st.floats(0, 500), restart=st.floats(0, 2000),
+    interval=st.floats(10, 1e4), more=st.floats(1.0, 10.0),
+)  # fmt: skip
+def test_goodput_falls_with_all_that_goes_wrong(
+    mtbf: float, write: float, restart: float, interval: float, more: float
+) -> None:
+    good = Failures(mtbf, write, restart, interval).goodput
+    assert Failures(mtbf / more, write, restart, interval).goodput <= good * (1 + 1e-12)
+    assert Failures(mtbf, write * more, restart, interval).goodput <= good * (1 + 1e-12)
+    assert Failures(mtbf, write, restart * more, interval).goodput <= good * (1 + 1e-12)
+    assert good <= interval / (interval + write) * (1 + 1e-12)
+
+
+def test_a_run_that_never_fails_only_writes_checkpoints() -> None:
+    run = Failures(math.inf, 10.0, 900.0, 90.0)
+    assert run.goodput == 0.9
+    assert run.drawn_wall_s(900.0, 3).tolist() == [1000.0] * 3
+    assert Failures.of_gpus(8, math.inf, 10.0, 900.0).goodput == 1.0
+
+
+def test_a_run_that_fails_too_often_is_not_drawn() -> None:
+    run = Failures(1.0, 0.0, 0.0, 600.0)
+    assert 0 <= run.goodput < 1e-200
+    with pytest.raises(SilicastError, match="failures are expected, at most 100,000 are drawn"):
+        run.drawn_wall_s(1e6)
+
+
+def test_times_that_are_none_are_refused() -> None:
+    for times, text in (
+        ((0.0, 1.0, 1.0, 1.0), "mtbf_s: is 0, expected a time above 0"),
+        ((1.0, -1.0, 1.0, 1.0), "write_s: is -1, expected a time of 0 or more"),
+        ((1.0, math.nan, 1.0, 1.0), "write_s: is nan"),
+        ((1.0, 1.0, 1.0, math.inf), "interval_s: is infinite"),
+    ):
+        with pytest.raises(SilicastError) as caught:
+            Failures(*times)
+        assert text in str(caught.value)
+    with pytest.raises(SilicastError, match="write_s: is 0: there is no best interval"):
+        Failures.of_gpus(8, 1e6, 0.0, 1.0)
+    with pytest.raises(SilicastError, match="gpus: is 0"):
+        Failures.of_gpus(0, 1e6, 1.0, 1.0)
+
+
+def test_published_runs_say_where_they_are_from() -> None:
+    known = experience()
+    assert set(known.run) <= set(known.sources)
+    assert {f"defaults.{name}" for name in known.defaults.__struct_fields__} <= set(known.sources)
+    assert 10_000 < published("opt-175b").mtbf_gpu_s / HOUR_S < 20_000
+    with pytest.raises(SilicastError, match="unknown run 'none'"):
+        published("none")
+    assert known.gpus.slowest(16384).mean > 1.05
+
+
+def test_the_time_to_tokens_spreads_with_steps_and_failures() -> None:
+    steps = np.full(500, 2.0)
+    run = Failures(5000.0, 20.0, 300.0, 400.0)
+    drawn = tokens_wall_s(steps, 1e9, 2e6, run, seed=5)
+    assert drawn.mean() == pytest.approx(1000 / run.goodput, rel=0.02)
+    assert drawn.std() > 0

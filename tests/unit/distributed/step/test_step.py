@@ -1,0 +1,299 @@
+"""Steps of many devices: what ranks share, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.training_step import Batch, predict_training_step
+from silicast.composition.step.stage_graph import StageGraph
+from silicast.core.errors import SilicastError
+from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
+from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.ranks.adapters import Adapters
+from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
+from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
+from silicast.distributed.search.candidates import FIELDS, Space, candidates
+from silicast.distributed.search.search import closed_form, search
+from silicast.distributed.step.step import Overlap, predict_step
+from silicast.hardware.catalog import find_device
+from silicast.workload.frameworks.eager import Framework
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.models.counting import parameters
+from silicast.workload.models.lookup import find_model
+from silicast.workload.models.precision import Precision
+from silicast.workload.training.backward import Training
+from silicast.workload.transformers.plan import Plan
+
+SMALL, EXPERTS = "Llama-3.2-1B", "Mixtral-8x7B"
+
+
+@cache
+def rank(
+    plan: TrainingPlan, model: str = SMALL, *, seq_len: int = 2048, accumulates: bool = True,
+    device: str = "H100", adapters: Adapters | None = None,
+) -> Rank:  # fmt: skip
+    deployment = Deployment.of(
+        find_model(model), find_device(device), find_engine("megatron"), Plan(tp=plan.tp),
+        Precision.of(weights="bf16"),
+    )  # fmt: skip
+    framework = Framework(
+        compiled=True, attention="fused", fused_layers=True,
+        training=Training(dropout=False, accumulates=accumulates),
+    )  # fmt: skip
+    return Rank(deployment, plan, framework, seq_len, 1, adapters)
+
+
+def sent(graph: Graph, family: str, part: str = "") -> int:
+    """Bytes of a family of collectives over all blocks, as often as they run."""
+    found = 0
+    for block, node in graph.nodes():
+        if node.op.family == family and part in node.name:
+            size = node.op.dim("bytes")
+            assert isinstance(size, int)
+            found += size * block.count
+    return found
+
+
+def whole(own: Rank, **exchanges: Any) -> Graph:
+    return chunk_graph(own, 0, own.deployment.model.layers, Exchanges(**exchanges))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_device_takes_what_one_device_takes(count: int) -> None:
+    own = rank(TrainingPlan(), accumulates=count > 1)
+    alone = predict_training_step(
+        own.deployment, Batch(2048, 1, count), "adamw", "none", framework=own.framework
+    )
+    many = predict_step(own, count, "adamw")
+    assert many.step.part.exposed_ps == alone.step.part.exposed_ps
+    assert many.step.part.bound_ps == alone.step.part.bound_ps
+    assert many.step.error == alone.step.error
+
+
+def test_shards_add_up_to_the_model() -> None:
+    model = find_model(SMALL)
+    for tp in (1, 2, 4):
+        dense, experts = layer_parameters(whole(rank(TrainingPlan(tp=tp))), model)
+        assert experts == 0
+        assert 0 <= dense * tp - parameters(model) <= (tp - 1) * 40 * model.layers * model.hidden
+    own = rank(TrainingPlan(dp=4, ep=4), EXPERTS)
+    dense, experts = layer_parameters(whole(own), own.deployment.model)
+    assert dense + 4 * experts == parameters(own.deployment.model)
+
+
+def test_sequence_parallelism_sends_what_sums_send() -> None:
+    """An all-reduce is a reduce-scatter and an all-gather; the backward pass gathers once more."""
+    own = rank(TrainingPlan(tp=2, sequence_parallel=True))
+    graph, layers = whole(own), own.deployment.model.layers
+    hidden = 2048 * own.deployment.model.hidden * 2
+    gathers = sent(graph, "all_gather") - sent(graph, "all_gather", "_regathered")
+    scatters = sent(graph, "reduce_scatter")
+    assert gathers == scatters == (4 * layers + 2) * hidden
+    assert sent(graph, "all_gather", "_regathered") == (2 * layers + 1) * hidden
+    sums = whole(rank(TrainingPlan(tp=2)))
+    losses = sum(sent(sums, "all_reduce", name) for name in ("loss_",))
+    assert sent(sums, "all_reduce") - losses == (4 * layers + 2) * hidden
+
+
+def test_sharded_weights_are_gathered_twice_and_summed_once() -> None:
+    own = rank(TrainingPlan(dp=8, zero=3))
+    graph = whole(own, gathers_forward=True, gathers_backward=True, sums=True, gradient_bits=32)
+    dense, _ = layer_parameters(graph, own.deployment.model)
+    assert sent(graph, "all_gather") == 2 * 2 * dense
+    assert sent(graph, "reduce_scatter") == 4 * dense
+
+
+def test_tokens_go_to_their_experts_and_back() -> None:
+    own = rank(TrainingPlan(dp=8, ep=8), EXPERTS)
+    model = own.deployment.model
+    assert model.moe is not None
+    each = 2048 * model.moe.topk * model.hidden * 2
+    assert sent(whole(own), "all_to_all") == 4 * model.layers * each  # there and back, twice
+
+
+def pairs_seen(own: Rank) -> int:
+    """Pairs of queries and keys of the first layer's attention on one rank."""
+    pairs = 0
+    for _, node in chunk_graph(own, 0, 1).nodes():
+        if node.op.family == "attention_prefill":
+            new, keys = node.op.dim("q_len"), node.op.dim("kv_len")
+            assert isinstance(new, tuple)
+            assert isinstance(keys, tuple)
+            causal = node.op.variant.flag("causal", default=True)
+            pairs += sum(a * b // (2 if causal else 1) for a, b in zip(new, keys, strict=True))
+    return pairs
+
+
+def test_a_library_launches_small_kernels_and_single_experts() -> None:
+    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    machine = own.deployment.machine
+    table, graph = machine.engine.experts, chunk_graph(own, 0, 32)
+    for direction, wanted in (("forward", table.routing), ("backward", table.routing_back)):
+        found = [
+            (block.name, node.name)
+            for block, node in graph.nodes()
+            if "experts_choice" in node.name and block.direction == direction
+        ]
+        assert len(found) == wanted * len({block for block, _ in found})
+    lowered = StageGraph(graph, machine)
+    reads = [node.name for node, waits in zip(lowered.nodes, lowered.host_waits, strict=True)
+             if waits]  # fmt: skip
+    assert reads == [f"experts_choice_{table.routing - 1}"] * len(reads)
+    assert reads
+    of_experts = {
+        launches
+        for node, launches in zip(lowered.nodes, lowered.launches, strict=True)
+        if node.op.family == "moe"
+    }
+    assert of_experts == {2 * 8 // 4 * table.products}  # up and down of the experts of a rank
+
+
+def test_chunks_are_built_once() -> None:
+    own = rank(TrainingPlan(dp=8, ep=4), EXPERTS)
+    assert chunk_graph(own, 0, 32) is chunk_graph(own, 0, 32)
+
+
+def test_pieces_of_a_ring_hold_all_causal_pairs() -> None:
+    cp, length = 4, 16384
+    own = rank(TrainingPlan(cp=cp), seq_len=length)
+    assert pairs_seen(own) * cp == length * length // 2
+
+
+@pytest.mark.parametrize("context", ["ring", "all_gather"])
+def test_context_ranks_see_all_pairs_of_attention_that_is_not_causal(
+    context: ContextExchange,
+) -> None:
+    own = rank(TrainingPlan(cp=4, context=context), "BERT-large", seq_len=512)
+    assert pairs_seen(own) * 4 == 512 * 512
+
+
+def test_an_encoder_is_not_spread_over_context_ranks() -> None:
+    with pytest.raises(SilicastError, match="encoder of T5-Base over context ranks"):
+        chunk_graph(rank(TrainingPlan(cp=2), "T5-base", seq_len=512), 0, 12)
+
+
+def test_frozen_weights_have_no_gradients() -> None:
+    own = rank(TrainingPlan(tp=2, sequence_parallel=True), adapters=Adapters(16, ("qkv", "o")))
+    names = {node.name for _, node in whole(own).nodes()}
+    assert not any(name.startswith(("gate_up_grad_weight", "down_grad_weight")) for name in names)
+    assert {"qkv_adapter_down_grad_weight", "o_adapter_up_grad_weight"} <= names
+    assert {"gate_up_grad_input", "qkv_frozen_grad_input"} <= names
+    dense, _ = layer_parameters(whole(own), own.deployment.model, own.adapters)
+    assert 0 < dense < parameters(own.deployment.model) // 100
+
+
+def test_frozen_weights_are_gathered_only_where_they_are_sharded() -> None:
+    adapters = Adapters(16, ("qkv",))
+    gathers = Exchanges(gathers_forward=True)
+    sizes = {
+        zero: sent(
+            chunk_graph(
+                rank(TrainingPlan(dp=8, zero=zero), adapters=adapters), 0, 16, gathers
+            ), "all_gather",
+        )
+        for zero in (1, 3)
+    }  # fmt: skip
+    assert 0 < sizes[1] < sizes[3] / 50
+
+
+def test_stages_without_bubbles_add_up() -> None:
+    """One micro-batch through two stages takes what both take, one after the other."""
+    own = rank(TrainingPlan(pp=2), accumulates=False)
+    found = predict_step(own, 1)
+    each = [
+        sum(one.directions[way].part.exposed_ps for way in ("forward", "backward"))
+        for one in found.passes
+    ]
+    assert found.run is not None
+    send = 2 * found.run.transfer
+    assert int(found.run.makespan) == sum(each) + int(send)
+
+
+def test_more_to_hide_is_never_quicker() -> None:
+    own = rank(TrainingPlan(dp=16, zero=1, tp=2, sequence_parallel=True))
+    hidden = predict_step(own, 4, overlap=Overlap(tensor=True)).step.seconds
+    usual = predict_step(own, 4).step.seconds
+    exposed = predict_step(own, 4, overlap=Overlap(False, False, False)).step.seconds
+    assert hidden < usual < exposed
+
+
+def test_replicas_sum_their_gradients_where_nothing_hides_it() -> None:
+    plan = TrainingPlan(dp=64, zero=1, shard=8)
+    shown = predict_step(rank(plan), 2, overlap=Overlap(gradients=False, weights=False))
+    assert "gradients_replicate" in [node.name for node in shown.update.model.graph.nodes]
+    assert shown.step.seconds > predict_step(rank(plan), 2).step.seconds
+
+
+def test_data_ranks_do_not_shorten_passes() -> None:
+    alone = predict_step(rank(TrainingPlan()), 2).step.part.children[0].exposed_ps
+    for zero in (0, 1, 3):
+        many = predict_step(rank(TrainingPlan(dp=8, zero=zero)), 2)
+        assert many.step.part.children[0].exposed_ps >= alone
+
+
+def test_ends_hold_a_layer_less_where_only_that_divides() -> None:
+    sizes = [last - first for first, last in chunk_bounds(126, 16 * 8)]
+    assert sizes[0] == sizes[-1] == 0
+    assert set(sizes[1:-1]) == {1}
+    with pytest.raises(SilicastError, match="chunks of"):
+        chunk_bounds(4, 8)
+
+
+def test_candidates_are_all_that_divide() -> None:
+    space = Space(find_model(SMALL), 8, 8, 4096, 16, {"recompute": 0})
+    found = candidates(space)
+    rows = {tuple(row) for row in found.table.T.tolist()}
+    assert len(rows) == len(found)
+    for number in range(len(found)):
+        plan, micro, _ = found.plan(number)
+        assert plan.gpus == 8
+        assert 16 % (micro * plan.dp) == 0
+    degrees = {
+        (tp, pp, cp)
+        for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) for cp in (1, 2)
+        if tp * pp * cp <= 8
+    }  # fmt: skip
+    names = [FIELDS.index(name) for name in ("tp", "pp", "cp")]
+    assert {tuple(row[place] for place in names) for row in rows} == degrees
+
+
+def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:
+    own = rank(TrainingPlan())
+    legal = candidates(Space(own.deployment.model, 8, 8, 2048, 16, {"pp": 2, "micro_batch": 1}))
+    found = search(own, legal, lambda plans: np.zeros(len(plans)), 1.0, finalists=6)
+    assert [each.plan.pp for each in found.finalists] == [2] * len(found.finalists)
+    seconds = [each.seconds for each in found.finalists]
+    assert seconds == sorted(seconds)
+    for each in found.finalists:
+        assert each.estimate_s == pytest.approx(each.seconds, rel=0.3)
+    with pytest.raises(SilicastError, match="fits into"):
+        search(own, legal, lambda plans: np.full(len(plans), 2.0), 1.0)
+
+
+def test_the_closed_form_of_one_plan_is_that_of_many() -> None:
+    own = rank(TrainingPlan())
+    legal = candidates(Space(own.deployment.model, 4, 8, 2048, 8, {"recompute": 0}))
+    together = closed_form(own, legal)
+    for row in range(0, len(legal), 7):
+        assert closed_form(own, legal.chosen(np.array([row])))[0] == together[row]
+
+
+@pytest.mark.filterwarnings("error")
+def test_plans_without_a_price_are_slower_than_any() -> None:
+    own = rank(TrainingPlan(), device="M2 Ultra")
+    legal = candidates(Space(own.deployment.model, 4, 8, 2048, 8, {"recompute": 0, "tp": 4}))
+    assert np.isposinf(closed_form(own, legal)).all()
+
+
+def test_chunks_of_the_same_layers_are_one() -> None:
+    own = rank(TrainingPlan(pp=4), accumulates=True)
+    found = predict_step(own, 4)
+    assert found.passes[1] is found.passes[2]
+    assert predict_chunk(own, 0, 4) is predict_chunk(replace(own), 0, 4)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
+from silicast.distributed.schedules.schedule import schedule
+from silicast.distributed.step.variation import Layout, Spread, step_times, upper_tail
+
+SPREADS = (Spread(0.015), Spread(0.1), Spread(0.05, 0.01, 1.3))
+
+
+def test_the_tail_of_a_normal_variate() -> None:
+    z = np.linspace(-8, 12, 801)
+    exact = np.array([0.5 * math.erfc(each / math.sqrt(2)) for each in z])
+    assert np.abs(upper_tail(z) / exact - 1).max() < 1e-8
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("count", [1, 2, 8, 64, 1024])
+def test_the_slowest_is_that_of_devices_drawn_one_by_one(spread: Spread, count: int) -> None:
+    random = np.random.default_rng(7)
+    trials = max(1000, 400_000 // count)
+    each = np.exp(random.normal(0, spread.log_sd, (trials, count)))
+    each[random.random(each.shape) < spread.straggler_share] *= spread.straggler_slowdown
+    drawn, found = each.max(axis=1), spread.slowest(count)
+    error = drawn.std() / math.sqrt(trials)
+    assert abs(found.mean - drawn.mean()) < 4 * error
+    for share in (0.05, 0.5, 0.95):
+        assert abs((drawn < found.quantile(share)).mean() - share) < 4 * math.sqrt(0.25 / trials)
+    again = found.sampled((trials,), random)
+    assert abs(again.mean() - found.mean) < 5 * error
+
+
+@pytest.mark.parametrize("log_sd", [0.005, 0.015, 0.1])
+@pytest.mark.parametrize("count", [8, 64, 1024, 16384, 100_000])
+def test_extreme_value_theory_agrees(log_sd: float, count: int) -> None:
+    found = Spread(log_sd).slowest(count)
+    assert found.extreme_mean - 1 == pytest.approx(found.mean - 1, rel=0.04)
+
+
+def test_devices_that_are_alike_take_what_one_takes() -> None:
+    assert Spread(0.0).slowest(1000).mean == pytest.approx(1.0, rel=1e-12)
+    slow = Spread(0.0, 0.01, 1.5).slowest(100)
+    assert slow.mean == pytest.approx(1.5 - 0.5 * 0.99**100, rel=1e-3)
+
+
+def test_more_devices_are_slower() -> None:
+    means = [SPREADS[2].slowest(count).mean for count in (1, 2, 7, 50, 1000)]
+    assert means == sorted(means)
+
+
+def test_spreads_that_are_none_are_refused() -> None:
+    with pytest.raises(SilicastError, match="straggler_slowdown: is 0"):
+        Spread(0.1, 0.1, 0.5)
+    with pytest.raises(SilicastError, match="count: is 0"):
+        Spread(0.1).slowest(0)
+
+
+def test_a_step_waits_for_its_slowest_pipeline() -> None:
+    order = schedule("1f1b").order(4, 16)
+    plain = Durations.equal(order.placement, 1.0, 1.0, 1.0)
+
+    def scheduled(factors: np.ndarray) -> np.ndarray:
+        slowed = Durations(plain.each[..., None] * factors[:, None])
+        return np.asarray(pipeline_times(order, slowed).makespan)
+
+    usual = pipeline_times(order, plain).makespan
+    steps = step_times(scheduled, Layout(4, 8, 4), Spread(0.02), trials=200, seed=3)
+    assert steps.shape == (200,)
+    assert (steps > usual).all()
+    one = step_times(scheduled, Layout(4, 8, 1), Spread(0.02), trials=200, seed=3)
+    assert one.mean() < steps.mean() < usual * Spread(0.02).slowest(4 * 8 * 4).mean
+    again = step_times(scheduled, Layout(4, 8, 4), Spread(0.02), trials=200, seed=3)
+    assert np.array_equal(steps, again)

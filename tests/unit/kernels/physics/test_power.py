@@ -1,0 +1,151 @@
+"""The clock that a power limit holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silicast.core.numerics import F64
+from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import implementation_for
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.power import (
+    CLOCKS,
+    MIN_CLOCK_SHARE,
+    Board,
+    board,
+    board_from,
+    clock_share,
+    drawn,
+    limits,
+    place_of,
+    weight_of,
+)
+from silicast.workload.graphs.op import Op, OpBatch, Variant
+
+H100 = find_device("H100-SXM-80GB")
+BUDGET = Board(350.0, 50.0, 900.0, 400.0, 5e-11, 1e-3, 0.7)
+
+
+def share(own: Board, core_w: object, memory_w: object = 0.0) -> F64:
+    return clock_share(own, np.asarray(core_w, dtype=float), np.asarray(memory_w, dtype=float))
+
+
+def draw_of(device: Device, op: Op) -> tuple[float, float]:
+    model, batch = implementation_for(op.family, "simt"), OpBatch.of([op])
+    assert model is not None
+    found = model.times(batch, device.in_state("boost"))
+    draw = drawn(found.analysis, op.variant.dtype, device, found.estimate_s)
+    return float(draw.core_w[0]), float(draw.memory_w[0])
+
+
+def product(dtype: str = "bf16", size: int = 8192) -> Op:
+    return Op.make("gemm", Variant(dtype), m=size, n=size, k=size)
+
+
+def test_boards_without_a_limit_are_not_slowed() -> None:
+    assert float(share(replace(BUDGET, limit_w=math.inf), 1e6)) == 1.0
+    assert not limits(replace(H100, power_cap_w=None))
+    assert not limits(H100.in_state("boost"))
+    assert limits(H100)
+
+
+def test_the_held_clock_uses_the_limit_up() -> None:
+    held = float(share(BUDGET, 500.0, 60.0))
+    assert held > BUDGET.floor
+    assert BUDGET.idle_w + 60.0 + 500.0 * held ** (8 / 3) == pytest.approx(350.0, rel=1e-9)
+
+
+def test_below_the_floor_of_voltage_power_falls_with_the_clock_alone() -> None:
+    held = float(share(BUDGET, 1000.0))
+    assert MIN_CLOCK_SHARE < held < BUDGET.floor
+    used = BUDGET.idle_w + 1000.0 * held * BUDGET.floor ** (5 / 3)
+    assert used == pytest.approx(350.0, rel=1e-9)
+
+
+def test_more_work_never_raises_the_clock() -> None:
+    for held in (
+        share(BUDGET, np.linspace(0.0, 2000.0, 400), np.full(400, 20.0)),
+        share(BUDGET, np.full(400, 400.0), np.linspace(0.0, 500.0, 400)),
+    ):
+        assert (np.diff(held) <= 0).all()
+        assert np.diff(held).min() > -0.1
+    assert float(share(BUDGET, 250.0, 20.0)) == 1.0
+
+
+def test_the_law_agrees_with_itself_at_another_clock() -> None:
+    """A board set to the clock that it can hold is not slowed again."""
+    weak = replace(H100, name="weak", power_cap_w=450.0)
+    held = float(share(board(weak, "bf16"), *draw_of(weak, product())))
+    assert held < 0.95
+    slow = weak.at_clock(held * weak.clocks.boost_hz)
+    assert float(share(board(slow, "bf16"), *draw_of(slow, product()))) > 0.96
+
+
+def test_narrow_formats_cost_less_energy_an_operation() -> None:
+    assert board(H100, "fp8").matrix_w < 2.0 * board(H100, "bf16").matrix_w
+
+
+def test_power_of_a_large_product() -> None:
+    core_w, memory_w = draw_of(H100, product())
+    assert 400.0 < core_w + memory_w < 1100.0
+    assert core_w > 5.0 * memory_w
+
+
+def test_products_on_fma_units_draw_power() -> None:
+    for name in ("L4", "T4", "H100"):
+        device = find_device(name)
+        core_w, _ = draw_of(device, product("fp32"))
+        assert core_w > 0.4 * board(device, "fp32").fma_w, name
+
+
+def test_streams_draw_the_power_of_memory() -> None:
+    core_w, memory_w = draw_of(H100, Op.make("rmsnorm", tokens=65536, hidden=8192))
+    assert memory_w > core_w
+
+
+def test_a_byte_costs_more_energy_on_gddr_than_on_hbm() -> None:
+    for name in ("T4", "L20", "A40"):
+        assert board(find_device(name), "fp16").byte_j > 1.3 * board(H100, "fp16").byte_j, name
+
+
+def test_wide_cores_of_unmeasured_architectures_spend_less_an_operation() -> None:
+    constants = {**load_physics("power").default}
+    narrow, wide = find_device("RTX 4090"), find_device("H100")
+    spent = [
+        board_from(device, "bf16", constants).matrix_w / device.bound_per_s("tensor", "bf16")
+        for device in (wide, narrow)
+    ]
+    assert spent[0] < spent[1]
+    slow = board_from(H100.at_clock(0.5 * H100.clocks.boost_hz), "bf16", constants)
+    assert slow.matrix_w < 0.5 * board_from(H100, "bf16", constants).matrix_w
+
+
+def test_a_share_lies_between_two_clocks() -> None:
+    for each in (1.0, 0.9999, 0.9, 0.5, 0.31, 0.1):
+        place = place_of(each)
+        assert CLOCKS[place] >= each >= CLOCKS[place + 1]
+        weight = float(weight_of(place, np.float64(each)))  # type: ignore[arg-type]
+        assert 0.0 <= weight <= 1.0
+        between = (1.0 - weight) / CLOCKS[place] + weight / CLOCKS[place + 1]
+        assert 1.0 / between == pytest.approx(each)
+
+
+def test_a_hot_board_is_slower_than_a_cool_one_the_more_the_shorter_the_kernel() -> None:
+    model = implementation_for("gemm", "simt")
+    assert model is not None
+    ratio = []
+    for size in (4096, 6144, 16384):
+        batch = OpBatch.of([product(size=size)])
+        boost, cool, hot = (
+            float(model.times(batch, H100.in_state(state)).estimate_s[0])
+            for state in ("boost", "cool", "hot")
+        )
+        assert boost <= cool <= hot
+        ratio.append(hot / cool)
+    assert ratio[0] > 1.03
+    assert ratio[0] > ratio[1] > ratio[2]

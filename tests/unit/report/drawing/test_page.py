@@ -1,0 +1,125 @@
+"""Answers as pages: whole, alone, and with everything that was answered."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.app.cli import main
+from silicast.report.drawing.drawings import Bar, Piece, Point, bars, interval, scatter
+
+VOID = {"meta", "br"}
+
+COMMANDS = {
+    "infer": "infer --model Llama-3.1-8B --device h100 --batch 8",
+    "too large": "infer --model Llama-3.1-70B --device h100",
+    "serve": "serve --model Llama-3.1-8B --device h100 --concurrency 4 --requests 8",
+    "train": "train --model Llama-3-8B --device h100 --gpus 8 --seq-len 2048 --tp 8",
+    "compare": "compare --model Llama-3.1-8B --device h100,l4,h1000 --price h100=2.5",
+}
+
+
+class Checked(HTMLParser):
+    """Every element that begins ends; what is named from elsewhere is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.outside += [str(value) for name, value in attrs if name in {"src", "href"}]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_is_whole_and_needs_nothing_else(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "page.html"
+    main([*COMMANDS[name].split(), "--html", str(path)])
+    assert "page.html" in capsys.readouterr().err
+    text = path.read_text(encoding="utf-8")
+    found = Checked()
+    found.feed(text)
+    found.close()
+    assert found.open == []
+    assert found.outside == []
+    assert "url(" not in text
+    assert "<script" not in text
+    assert "90 %" in text
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ElementTree.fromstring(drawing)
+    if name == "too large":
+        assert 'class="verdict no"' in text
+    if name == "compare":
+        assert "h1000: unknown device" in text
+
+
+def test_a_page_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "serve --model Llama-3.1-8B --device h100 --sweep concurrency=1,2 --html"
+    assert main([*asked.split(), str(tmp_path / "x.html")]) == 2
+    assert "--html: is the page of one load" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMANDS["infer"].split(), "--html", "/nowhere/page.html"]) == 2
+    assert "/nowhere/page.html" in capsys.readouterr().err
+
+
+SIZES = st.floats(0.0, 1e9, allow_nan=False)
+NAMES = st.text(max_size=12)
+
+
+@given(
+    st.lists(
+        st.tuples(NAMES, st.lists(st.tuples(NAMES, SIZES), max_size=4)), min_size=1, max_size=4
+    )
+)
+def test_every_drawing_is_well_formed(rows: list[tuple[str, list[tuple[str, float]]]]) -> None:
+    drawn = [Bar(label, [Piece(name, size) for name, size in each]) for label, each in rows]
+    clean = bars(drawn, "ms", "<title>")
+    if clean.isprintable():
+        ElementTree.fromstring(clean)
+
+
+@given(SIZES, SIZES, SIZES)
+def test_points_and_intervals_are_well_formed(a: float, b: float, c: float) -> None:
+    low, middle, high = sorted((a, b, c))
+    ElementTree.fromstring(interval(middle, low, high, high))
+    belief = (middle, low, high)
+    ElementTree.fromstring(scatter([Point("a & b", belief, belief)], "x", "y"))
+
+
+def test_a_page_says_all_that_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "page.html"
+    main([*COMMANDS["serve"].split(), "--price", "2.5", "--slo", "e2e=9s", "--html", str(path)])
+    served = path.read_text(encoding="utf-8")
+    for words in (">TTFT<", ">90 % of p99<", "a device is 2.5 USD", "objective kept", "knee near"):
+        assert words in served, words
+    assert served.count("<tr>") < 30
+    main([*COMMANDS["train"].split(), "--tokens", "15T", "--price", "2.5", "--html", str(path)])
+    trained = path.read_text(encoding="utf-8")
+    for words in ("15T tokens take", "at 2.5 USD an hour", ">update<", "tp 8"):
+        assert words in trained, words
+    assert "e2e" not in trained
+    capsys.readouterr()
+
+
+def test_labels_of_near_points_do_not_cover_each_other() -> None:
+    near = [Point(f"device {n}", (100.0 + n, 90.0, 110.0), (50.0, 49.0, 51.0)) for n in range(6)]
+    drawn = re.findall(r'<text x="([\d.]+)" y="([\d.-]+)"[^>]*>device', scatter(near, "x", "y"))
+    lines = sorted(float(y) for _, y in drawn)
+    assert len(lines) == len(near)
+    assert all(after - before >= 12.0 for before, after in itertools.pairwise(lines))

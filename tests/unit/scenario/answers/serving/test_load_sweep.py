@@ -1,0 +1,66 @@
+"""Loads of a sweep as a user writes them, and the curve that they give."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answer import Answer, Belief
+from silicast.scenario.answers.serving.load_sweep import MOST, Curve, Loads
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("rate=1..20", range(1, 21)),
+        ("rate=0.5", [0.5]),
+        ("rate=1,1.5,7", [1, 1.5, 7]),
+        ("rate=1,3..8", [1, 3, 5, 7, 8]),
+        ("concurrency=1,2,4..256", [1, 2, 4, 8, 16, 32, 64, 128, 256]),
+        ("concurrency=1,2,4..100", [1, 2, 4, 8, 16, 32, 64, 100]),
+        ("concurrency=1, 2, 3..5", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_loads_go_on_as_they_began(text: str, values: list[float]) -> None:
+    assert list(Loads.of(text).values) == list(values)
+
+
+@given(st.text("0123456789.,=rateconcurrency ", max_size=24))
+def test_any_text_is_loads_or_an_error_with_an_example(text: str) -> None:
+    found: Loads | SilicastError
+    try:
+        found = Loads.of(text)
+    except SilicastError as error:
+        found = error
+    if isinstance(found, Loads):
+        assert 0 < len(found.values) <= MOST
+        assert list(found.values) == sorted(set(found.values))
+    else:
+        assert found.field == "--sweep"
+        assert found.hint
+
+
+def answer(rate: float, wait_ms: float, growth: float = 0.0) -> Answer:
+    metrics = {"requests_per_s": rate, "e2e_mean_ms": wait_ms}
+    why = {
+        "requests": {"queue_growth": growth},
+        "knee": {"most_per_s": 9.0, "rate_per_s": 4.0, "concurrency": 8},
+    }
+    beliefs = {name: Belief(value, value, value) for name, value in metrics.items()}
+    return Answer(None, True, beliefs, {}, "analytic", "in", [], why)
+
+
+def test_the_knee_is_inside_and_a_load_that_is_not_answered_is_full() -> None:
+    loads = [2.0, 4.0, 6.0, 8.0]
+    queue = [answer(r, 1e3 / (1 - r / 10)) for r in loads]
+    curve = Curve("rate", (*zip(loads, queue, strict=True), (9.0, answer(8.1, 9e4, growth=0.1))))
+    assert curve.knee is not None
+    assert curve.answered[curve.knee][0] == 4.0
+    assert curve.saturated == 4
+    assert Curve("rate", curve.points[:2]).knee is None
+    assert Curve("rate", curve.points[2:4]).saturated is None
+    above = Curve("rate", ((9.5, answer(9.5, 1e3)),))
+    assert above.saturated == 0
+    assert Curve("concurrency", above.points).saturated is None

@@ -1,0 +1,148 @@
+"""Training scenarios carried out: what plans and words of a user come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.distributed.pipeline.chunk import chunk_graph
+from silicast.scenario.answer import Answer
+from silicast.scenario.answers.plan.answerer import best_plan
+from silicast.scenario.answers.training.answerer import answer_of
+from silicast.scenario.answers.training.training_runs import run_of
+from silicast.scenario.decode import decode
+from silicast.workload.models.counting import attention_flops, op_flops
+
+
+def answered(model: str = "Llama-3.2-1B", device: str = "h100", **more: Any) -> Answer:
+    work = {"seq_len": 2048, "global_batch": 8, "recompute": "none"} | more.pop("workload", {})
+    scenario = decode(
+        {
+            "format": 1,
+            "task": "training",
+            "model": model,
+            "device": device,
+            "workload": work,
+            **more,
+        }
+    )
+    return answer_of(scenario, run_of(scenario))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv", "dualpipe", "interleaved"])
+def test_a_pipeline_of_one_stage_has_no_schedule(schedule: str) -> None:
+    wanted = answered(parallel={"dp": 2})
+    assert answered(parallel={"dp": 2, "schedule": schedule}).metrics == wanted.metrics
+
+
+def test_adapters_that_stand_beside_nothing_are_refused() -> None:
+    with pytest.raises(SilicastError, match="has a product that adapters") as refused:
+        answered(
+            "OLMoE-1B-7B", workload={"task": "lora"}, lora={"rank": 8, "targets": ["gate_proj"]}
+        )
+    assert refused.value.field == "lora.targets"
+
+
+@pytest.mark.parametrize(
+    ("model", "device"), [("Nemotron-H-56B", "rtx-4090"), ("GPT-J-6B", "xeon-8480")]
+)
+def test_no_more_than_the_peak_is_used(model: str, device: str) -> None:
+    mfu = answered(model, device).metrics["mfu"]
+    assert mfu.p05 <= mfu.estimate <= mfu.p95 <= 1.0
+
+
+def searched(**more: Any) -> dict[str, Any]:
+    work = {"seq_len": 512, "global_batch": 64}
+    return {
+        "format": 1, "task": "plan", "model": "BERT-large", "device": "a100",
+        "cluster": {"gpus": 4}, "workload": {"objective": "step_time", "training": work}, **more,
+    }  # fmt: skip
+
+
+def test_the_best_plan_asked_for_alone_takes_what_the_search_says() -> None:
+    best, found = best_plan(decode(searched()), finalists=3)
+    first = found.finalists[0]
+    assert first.micro_batches == 1  # nothing is accumulated, unlike in the plan asked for
+    work = {"seq_len": 512, "global_batch": 64, "micro_batch": first.rank.micro_batch}
+    degrees = {name: getattr(first.plan, name) for name in ("tp", "pp", "dp", "zero")}
+    assert answered("BERT-large", "a100", workload=work, parallel=degrees).metrics == best.metrics
+
+
+@pytest.mark.parametrize("stated", [{"schedule": "zb_h1"}, {"shard": 2}])
+def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError, match="not yet: a search with a stated"):
+        best_plan(decode(searched(parallel=stated)))
+
+
+def test_copies_that_share_nothing_have_no_shard_group() -> None:
+    wanted = answered(parallel={"dp": 8, "zero": 0})
+    assert answered(parallel={"dp": 8, "zero": 0, "shard": 4}).metrics == wanted.metrics
+
+
+def test_energy_of_a_step_of_which_some_layers_run_again_is_between() -> None:
+    """In proportion, as its time is; the answer says the share."""
+    parallel = {"dp": 8, "zero": 1}
+    found = {
+        how: answered(
+            "Llama-3.1-8B", parallel=parallel,
+            workload={"seq_len": 4096, "global_batch": 64, "recompute": how},
+        )
+        for how in ("none", None, "full")
+    }  # fmt: skip
+    share = found[None].why["recompute_share"]
+    assert 0.0 < share < 1.0
+    assert "recompute_share" not in found["full"].why
+    for name in ("step_time_s", "energy_j"):
+        kept, mixed, again = (each.metrics[name].estimate for each in found.values())
+        assert mixed == pytest.approx(kept + share * (again - kept), rel=2e-3), name
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["o_proj", "gate_proj", "down_proj"]])
+def test_frozen_weights_have_no_gradients_in_the_models_operations(targets: list[str]) -> None:
+    """All products of the graph that runs, forward and backward, and the scores of attention."""
+    found = run_of(
+        decode({
+            "format": 1, "task": "training", "model": "Llama-3.2-1B", "device": "h100",
+            "parallel": {"dp": 2}, "lora": {"rank": 16, "targets": targets},
+            "workload": {
+                "task": "lora", "seq_len": 2048, "global_batch": 8, "recompute": "none",
+            },
+        })
+    )  # fmt: skip
+    model = found.rank.deployment.model
+    graph = chunk_graph(found.rank, 0, model.layers)
+    products = sum(
+        op_flops(node.op) * block.count
+        for block in graph.blocks
+        for node in block.nodes
+        if node.op.family == "gemm"
+    )
+    scores = 3 * attention_flops(model, [(2048, 2048)])
+    assert found.model_flops == 8 * (products + scores)
+
+
+def test_an_interleaved_schedule_has_several_chunks_a_rank() -> None:
+    """As many as share the layers, and the answer says so; never silently those of 1f1b."""
+    parallel = {"pp": 4, "schedule": "interleaved"}
+    left_out = answered(parallel=parallel)
+    stated = answered(parallel={**parallel, "virtual_stages": 4})
+    assert left_out.metrics == stated.metrics
+    assert any("parallel.virtual_stages = 4" in said for said in left_out.warnings)
+    assert left_out.metrics != answered(parallel={"pp": 4}).metrics
+    with pytest.raises(SilicastError, match="16 layers are shared evenly by no multiple") as no:
+        answered(parallel={"pp": 5, "schedule": "interleaved"}, workload={"global_batch": 10})
+    assert no.value.field == "parallel.virtual_stages"
+
+
+def test_a_large_bubble_is_said_with_the_fields_that_make_it_smaller() -> None:
+    def bubble(**parallel: Any) -> list[str]:
+        found = answered(parallel={"pp": 8, **parallel}, workload={"global_batch": 8})
+        return [said for said in found.warnings if "bubble takes" in said]
+
+    (said,) = bubble()
+    assert "parallel.virtual_stages = 2 or workload.global_batch = 16" in said
+    many = {"seq_len": 2048, "global_batch": 128}
+    found = answered("Llama-3.1-8B", parallel={"pp": 2}, workload=many)
+    assert not any("bubble takes" in said for said in found.warnings)

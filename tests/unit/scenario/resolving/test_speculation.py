@@ -1,0 +1,85 @@
+"""Speculative decoding as scenarios state it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.scenario.answerer import answerer_for
+from silicast.scenario.decode import decode
+from silicast.scenario.resolving.fleets import fleet_of
+from silicast.serving.simulation.launch import Expected
+
+BASE: dict[str, Any] = {
+    "task": "serving", "device": "H100", "model": "Llama-3.1-8B", "engine": "vllm", "seed": 3,
+    "workload": {
+        "arrival": {"kind": "closed", "concurrency": 4}, "requests": 12, "input_len": 200,
+        "output_len": 40,
+    },
+}  # fmt: skip
+
+
+def scenario(**table: Any) -> Any:
+    return decode({**BASE, "speculative": table})
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "text"),
+    [
+        ({"method": "draft", "k": 2, "acceptance": 0.5}, "speculative.draft", "is missing"),
+        ({"method": "mtp", "k": 2, "draft": "Llama-3.2-1B"}, "speculative.draft", "no model"),
+        ({"method": "ngram", "k": 2}, "speculative.acceptance", "none was measured"),
+        (
+            {"method": "draft", "k": 2, "draft": "Llama-3.2-1B"},
+            "speculative.acceptance",
+            "none was measured",
+        ),
+        ({"method": "mtp", "k": 3, "tree": 3}, "speculative.tree", "no branch of 3"),
+        ({"method": "eagle", "k": 2, "acceptance": [0.5]}, "speculative.acceptance", "1 rates"),
+        (
+            {"method": "draft", "k": 2, "draft": "no-such", "acceptance": 0.5},
+            "speculative.draft.model",
+            "no-such",
+        ),
+        (
+            {"method": "draft", "k": 2, "draft": "Llama-3.1-70B", "acceptance": 0.5},
+            "speculative",
+            "no room",
+        ),
+    ],
+)
+def test_what_cannot_draft_is_refused(table: dict[str, Any], field: str, text: str) -> None:
+    with pytest.raises(SilicastError, match=text) as caught:
+        fleet_of(scenario(**table), Expected(500))
+    assert caught.value.field == field
+
+
+def test_an_answer_says_what_drafts_gain() -> None:
+    answer = answerer_for("serving").answer(scenario(method="mtp", k=2))
+    found = answer.why["speculation"]
+    length = answer.metrics["acceptance_length"]
+    assert length.p05 < length.estimate < length.p95 <= 3.0
+    assert abs(length.estimate - found["acceptance_length_expected"]) < 0.3
+    tpot = answer.metrics["tpot_mean_ms"]
+    assert found["tpot_without_mean_ms"] > tpot.estimate
+    assert found["tpot_speedup"]["p10"] <= found["tpot_speedup"]["p90"] < length.p95
+    assert answer.bound["tpot_mean_ms"] < tpot.p05
+    assert "drafting" in [part["name"] for part in answer.why["parts"]]
+    shares = {part["name"]: part["share"] for part in answer.why["parts"]}
+    assert shares.get("idle", 0.0) < 0.15, "parts explain the time"
+    assert any("speculative.acceptance" in each for each in answer.warnings)
+
+
+def test_stated_acceptance_is_certain_and_other_tasks_refuse() -> None:
+    answer = answerer_for("serving").answer(scenario(method="ngram", k=2, acceptance=[0.6, 0.5]))
+    length = answer.metrics["acceptance_length"]
+    assert length.p05 == length.estimate == length.p95
+    batch = {
+        **BASE, "task": "inference", "speculative": {"method": "ngram", "k": 2},
+        "workload": {"batch": 1, "input_len": 8, "output_len": 2},
+    }  # fmt: skip
+    with pytest.raises(SilicastError) as caught:
+        answerer_for("inference").answer(decode(batch))
+    assert (caught.value.kind, caught.value.field) == ("not_yet", "speculative")

@@ -1,0 +1,44 @@
+"""The knee of a curve, drawn or estimated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from silicast.serving.capacity.knee import estimated_knee, knee_of
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.simulation.scheduler import Limits, scheduler_named
+from silicast.serving.traffic.requests import Requests
+from tests.property.serving_cases import PlainPrices
+
+
+@given(st.floats(0.1, 10.0), st.integers(8, 60))
+def test_the_knee_of_a_queue_is_half_its_capacity(service_s: float, points: int) -> None:
+    """M/M/1: throughput r, latency s / (1 - r s): their ratio is largest at r s = 1/2."""
+    loads = np.arange(1, points) / points
+    place = knee_of((loads / service_s).tolist(), (service_s / (1.0 - loads)).tolist())
+    assert abs(loads[place] - 0.5) <= 0.5 / points + 1e-9
+
+
+def test_the_estimate_is_that_of_straight_step_times() -> None:
+    """Steps of a + bB, prefill p: X = 1 / (p + nb + na / B), the knee at B = na / (p + nb)."""
+    prices = PlainPrices(step_s=10e-3, token_s=1e-4, cached_s=0.0, work_s=0.0, gap_s=0.0)
+    count = 20
+    requests = Requests.of(
+        np.zeros(count, dtype=np.int64), np.full(count, 100), np.full(count, 101)
+    )
+    spec = ReplicaSpec(
+        prices, scheduler_named("vllm-v1"), Limits(512, 100, 10**6), KvLayout.plain()
+    )
+    found = estimated_knee(spec, requests)
+    prefill = 10e-3 + 100 * 1e-4
+    fixed, each = 100 * 10e-3, prefill + 100 * 1e-4
+    assert found.concurrency == pytest.approx(fixed / each, rel=0.1)
+    assert found.rate_per_s == pytest.approx(0.5 / each, rel=0.05)
+    assert found.most_concurrency == 512
+    assert found.most_per_s == pytest.approx(1.0 / (each + fixed / 512), rel=1e-6)
+    twice = estimated_knee(spec, requests, replicas=2)
+    assert twice.rate_per_s == pytest.approx(2 * found.rate_per_s)

@@ -1,0 +1,177 @@
+"""What is found of earlier requests, and what is evicted first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from silicast.serving.kv.kv_pool import KvLayout
+from silicast.serving.simulation.scheduler import Group, Limits, Sequences
+from silicast.serving.traffic.requests import Content, Requests
+from tests.property.serving_cases import PlainPrices, ServingCase
+from tests.unit.serving.scheduler_laws import shared_prompts
+
+
+def content(*chains: list[tuple[int, int]], outputs: list[int] | None = None) -> Content:
+    """Content of prompts that are chains of (segment, tokens)."""
+    flat = [pair for chain in chains for pair in chain]
+    offsets = np.cumsum([0, *(len(chain) for chain in chains)])
+    segments = np.array([name for name, _ in flat], dtype=np.int64)
+    tokens = np.array([size for _, size in flat], dtype=np.int64)
+    return Content(segments, tokens, offsets, np.array(outputs or [-1] * len(chains)))
+
+
+def group(prompts: list[int], shared: Content | None, blocks: int = 1000, size: int = 16) -> Group:
+    own = Sequences(np.array(prompts), np.full(len(prompts), 100), shared)
+    return Group(own, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True))
+
+
+def serve(g: Group, request: int) -> int:
+    """A request runs from its prompt to its first token and ends; returns what it reused."""
+    own = g.sequences
+    reused, _ = g.lookup(request)
+    g.start(request, reused)
+    assert g.grow(request, int(own.todo[request]))
+    own.cached[request] = own.todo[request]
+    g.publish(request, int(own.todo[request]))
+    end(g, request)
+    return reused
+
+
+def end(g: Group, request: int) -> None:
+    g.release(request)
+    g.running.remove(request)
+    if request in g.filling:
+        g.filling.remove(request)
+
+
+def test_whole_blocks_match_and_one_token_is_computed() -> None:
+    same = content([(1, 100)], [(1, 100)], [(1, 100), (2, 50)])
+    g = group([100, 100, 150], same)
+    assert [serve(g, each) for each in range(3)] == [0, 96, 96]
+    g = group([96, 96], content([(1, 96)], [(1, 96)]))
+    assert [serve(g, each) for each in range(2)] == [0, 80]
+
+
+def test_pages_of_one_token_match_to_the_token() -> None:
+    g = group([100, 100, 150], content([(1, 100)], [(1, 100)], [(1, 100), (2, 50)]), size=1)
+    assert [serve(g, each) for each in range(3)] == [0, 99, 100]
+
+
+def test_what_a_prompt_has_for_itself_is_found_by_nobody() -> None:
+    g = group([100, 100], content([(1, 32)], [(1, 32)]))
+    assert [serve(g, each) for each in range(2)] == [0, 32]
+
+
+def test_a_later_turn_finds_the_answer_of_the_one_before() -> None:
+    g = group([64, 200], content([(1, 64)], [(1, 64), (9, 48), (2, 88)], outputs=[9, -1]))
+    own = g.sequences
+    reused, _ = g.lookup(0)
+    g.start(0, reused)
+    g.grow(0, 64)
+    own.cached[0], own.made[0] = 64, 1
+    g.grow(0, 64 + 47)
+    own.cached[0], own.made[0] = 64 + 47, 48  # of the last token nothing is cached
+    end(g, 0)
+    assert g.lookup(1)[0] == 64 + 32
+
+
+def test_blocks_that_several_hold_are_counted_once() -> None:
+    g = group([64, 64, 64], content(*[[(1, 64)]] * 3), blocks=20)
+    for request in range(3):
+        reused, _ = g.lookup(request)
+        g.start(request, reused)
+        g.grow(request, 64)
+        g.publish(request, 64)
+    assert 20 - g.free == 4  # the last one, which each computes, is kept once
+    g.sequences.cached[:] = 64
+    for request in range(3):
+        end(g, request)
+    assert g.free == 20
+
+
+def test_the_end_of_what_was_released_first_is_evicted_first() -> None:
+    g = group([160, 160, 160], content([(1, 160)], [(2, 160)], [(1, 160)]), blocks=20)
+    serve(g, 0)
+    serve(g, 1)
+    assert g.prefix is not None
+    assert g.prefix.idle == 20
+    g.free -= 4  # somebody takes four blocks
+    assert g.lookup(2)[0] == 96
+    assert g.prefix.idle == 16
+
+
+def test_a_preempted_sequence_finds_what_is_left_of_it() -> None:
+    g = group([160, 160], None, blocks=30)
+    own = g.sequences
+    for request in (0, 1):
+        g.start(request)
+        g.grow(request, 160)
+        own.cached[request] = 160
+        g.filling.remove(request)
+    own.made[:] = 5
+    g.preempt(1)
+    assert g.lookup(1)[0] == 160
+    assert g.grow(0, 160 + 16 * 13)  # of twenty free blocks seven are left
+    assert g.lookup(1)[0] == 16 * 7
+
+
+def test_nothing_is_kept_of_prompts_that_share_nothing() -> None:
+    g = group([160] * 5, None)
+    assert [serve(g, each) for each in range(5)] == [0] * 5
+    assert g.prefix is not None
+    assert g.prefix.idle == 0
+
+
+class Naive:
+    """Hashes of whole blocks, one entry a block: what the tree stands for; nothing is evicted."""
+
+    def __init__(self, shared: Content, prompts: np.ndarray, size: int) -> None:
+        self.shared, self.prompts, self.size = shared, prompts, size
+        self.seen: set[tuple[tuple[int, int], ...]] = set()
+
+    def chains(self, request: int) -> list[tuple[tuple[int, int], ...]]:
+        tokens = [(name, place) for name, n in self.shared.prompt(request) for place in range(n)]
+        own = range(int(self.prompts[request]) - len(tokens))
+        tokens += [(-1 - request, place) for place in own]
+        blocks = len(tokens) // self.size
+        return [tuple(tokens[: (each + 1) * self.size]) for each in range(blocks)]
+
+    def serve(self, request: int) -> int:
+        chains, found = self.chains(request), 0
+        for chain in chains:
+            if chain not in self.seen or len(chain) > self.prompts[request] - 1:
+                break
+            found = len(chain)
+        self.seen.update(chains)
+        return found
+
+
+@given(seed=st.integers(0, 1 << 30), size=st.sampled_from([1, 4, 16]))
+@settings(max_examples=60, deadline=None)
+def test_the_tree_finds_what_a_table_of_hashes_finds(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    prompts = rng.integers(1, 150, 12)
+    shared = shared_prompts(rng, prompts)
+    shared.outputs[:] = -1
+    g = group(prompts.tolist(), shared, blocks=100_000, size=size)
+    naive = Naive(shared, prompts, size)
+    assert [serve(g, each) for each in range(12)] == [naive.serve(each) for each in range(12)]
+
+
+@pytest.mark.parametrize("policy", ["vllm-v1", "sglang", "trtllm"])
+def test_shared_prompts_are_served_faster(policy: str) -> None:
+    count = 40
+    chains = [[(1, 960)]] * count
+
+    def mean_ttft(shared: Content | None) -> float:
+        arrival = np.arange(count) * 20_000_000
+        requests = Requests.of(arrival, np.full(count, 1000), np.full(count, 10), content=shared)
+        limits = Limits(16, 2048, 4000, prefix_caching=True)
+        records = ServingCase(requests, PlainPrices(token_s=5e-5), limits, policy).run()
+        assert shared is None or records.reused.sum() >= 960 * (count - 3)
+        return float(records.ttft_s().mean())
+
+    assert mean_ttft(content(*chains)) < 0.5 * mean_ttft(None)
