@@ -24,6 +24,7 @@ LAYERS = (
     "accelerator",
     "exploration",
     "scenario",
+    "runner",
     "measurement",
     "validation",
     "report",

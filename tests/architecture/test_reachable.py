@@ -90,6 +90,15 @@ def named_in(text: str) -> Iterator[str]:
         yield place
 
 
+def filled_in(text: ast.JoinedStr) -> Iterator[str]:
+    """Modules that a text names when words are put in where it is open."""
+    pieces = [each.value if isinstance(each, ast.Constant) else None for each in text.values]
+    if str(pieces[0] or "").startswith("silicast."):
+        pattern = "".join(r"\w+" if each is None else re.escape(str(each)) for each in pieces)
+        module = pattern.partition(":")[0]
+        yield from (name for name in modules() if re.fullmatch(module, name))
+
+
 def reached_by(name: str) -> Iterator[str]:
     """Modules that one imports, at any time, or names."""
     nodes = list(executed(tree_of(modules()[name])))
@@ -98,10 +107,8 @@ def reached_by(name: str) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found += named_in(node.value)
-        elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-            folder, dot, _ = str(node.values[0].value).rpartition(".")
-            if dot and folder in modules():
-                found += [each for each in inside(folder) if registers(modules()[each])]
+        elif isinstance(node, ast.JoinedStr):
+            found += [each for each in filled_in(node) if registers(modules()[each])]
     yield from found
     for folder in {*found, name}:
         if words & {LISTS, REGISTRY} and is_folder(folder):

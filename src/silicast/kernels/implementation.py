@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -513,26 +514,15 @@ def matrix_seconds(analysis: Analysis) -> F64:
     return none if found is None else found
 
 
-FAMILIES = (
-    "attention_backward", "attention_decode", "attention_prefill", "combine", "conv2d",
-    "cross_entropy", "cross_entropy_chain", "csa_module", "data_movement", "dispatch", "dsa_module",
-    "elementwise", "embedding", "embedding_chain", "gated_mlp", "gdn", "gemm", "hca_module",
-    "indexer_logits", "kda", "kv_copy", "layernorm", "layernorm_chain",
-    "linear_cross_entropy", "linear_preference_loss",
-    "mamba2", "mhc", "mla_decode", "mla_module", "mla_prefill", "moe", "msa_module",
-    "norm_backward", "optimizer", "quantize", "rmsnorm", "rmsnorm_chain", "rope", "rope_chain",
-    "sampling", "silu_mul", "silu_mul_chain", "softmax", "softmax_chain", "sparse_attention",
-    "topk",
-)  # fmt: skip
-"""Families of this package. A lookup imports one module: that of the family's name, or the one in
-:data:`MODULES`."""
 MODULES = {
     "combine": "moe_exchange", "dispatch": "moe_exchange", "gdn": "recurrent_mixer",
     "hca_module": "csa_module", "kda": "recurrent_mixer", "layernorm_chain": "norm_chains",
     "linear_cross_entropy": "linear_loss_chains", "linear_preference_loss": "linear_loss_chains",
     "mamba2": "recurrent_mixer", "rmsnorm_chain": "norm_chains", "silu_mul_chain": "gated_chains",
 }  # fmt: skip
-"""Families that share a module with others."""
+"""Families whose module has another name than theirs, because it holds several."""
+ELSEWHERE = "execution_models"
+"""The room of other devices' kernels; :mod:`silicast.core.providers` imports those."""
 
 _REGISTRY: dict[tuple[str, str], Implementation] = {}
 _ADAPTERS: dict[str, Callable[[Implementation], Implementation]] = {}
@@ -565,8 +555,20 @@ def families(execution_model: str = "simt") -> tuple[str, ...]:
     models = {execution_model}
     if execution_model == "simt" or execution_model in providers():
         models.add("simt")
-    shipped = FAMILIES if "simt" in models else ()
-    return tuple(sorted({*shipped, *(family for family, model in _REGISTRY if model in models)}))
+    if "simt" in models:
+        for module in modules_by_name().values():
+            import_module(module)
+    return tuple(sorted({family for family, model in _REGISTRY if model in models}))
+
+
+@cache
+def modules_by_name() -> Mapping[str, str]:
+    """Every module of the rooms of this package by its own name; a family's file is found so."""
+    return {
+        path.stem: f"silicast.kernels.{path.parent.name}.{path.stem}"
+        for path in sorted(Path(__file__).parent.glob("*/*.py"))
+        if path.stem != "__init__" and path.parent.name != ELSEWHERE
+    }
 
 
 def implementation_for(family: str, execution_model: str) -> Implementation | None:
@@ -584,12 +586,10 @@ def implementation_for(family: str, execution_model: str) -> Implementation | No
 
 
 def _load(family: str, execution_model: str) -> None:
-    """Imports what may register a model: the family's module, or what models an execution
-    model, in this package or above it (:mod:`silicast.core.providers`).
-    """
+    """Imports what may register a model: the family's module, or an execution model's."""
     if execution_model == "simt":
-        if family in FAMILIES:
-            import_module(f"silicast.kernels.{MODULES.get(family, family)}")
+        if module := modules_by_name().get(MODULES.get(family, family)):
+            import_module(module)
     elif execution_model in providers():
         import_module(providers()[execution_model].kernels)
 

@@ -73,7 +73,7 @@ _REGISTRY: dict[str, Answerer] = {}
 def register(cls: type[Answerer]) -> type[Answerer]:
     """Class decorator: makes a task known."""
     if cls.task in _REGISTRY:
-        raise ValueError(f"two answerers for {cls.task}")
+        raise ValueError(f"two answerers of {cls.task}")
     _REGISTRY[cls.task] = cls()
     return cls
 
@@ -82,7 +82,7 @@ def answerer_for(task: str) -> Answerer:
     """What answers a task; its module is imported on first use."""
     name = "unmodelled" if task in TASKS else task
     if name not in _REGISTRY:
-        importlib.import_module(f"silicast.scenario.answers.{name}")
+        importlib.import_module(f"silicast.scenario.answers.{name}.answerer")
     return _REGISTRY[name]
 
 

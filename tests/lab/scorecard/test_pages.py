@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.unit.report.test_why import text
 
 from lab.scorecard.figures import summary
 from lab.scorecard.pages import scorecard_page, scorecard_table
 from lab.scorecard.suite import Scored
+from tests.unit.report.reasons.test_why import text
 
 
 def result() -> dict[str, Any]:

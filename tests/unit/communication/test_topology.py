@@ -192,7 +192,7 @@ def test_no_rule_of_communication_names_a_device() -> None:
     import silicast.communication as package
 
     names = {normalise(name) for name in device_index().names}
-    for path in Path(package.__path__[0]).glob("*.py"):
+    for path in Path(package.__path__[0]).rglob("*.py"):
         code = path.read_text(encoding="utf-8")
         found = {normalise(text) for text in re.findall(r'"([^"\n]+)"', code)}
         assert not found & names, path.name

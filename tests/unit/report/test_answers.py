@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.report.test_why import TREE, text
-
 from silicast.report.answers import answer_report, title
+from tests.unit.report.reasons.test_why import TREE, text
 
 METRICS = {
     "prefill_ms": {"estimate": 6.0, "p05": 5.0, "p95": 7.0},

@@ -67,7 +67,7 @@ class CollectiveAlgorithm(ABC):
 
 
 _KNOWN: Registry[CollectiveAlgorithm] = Registry(
-    "silicast.communication", "collective algorithm", "algorithm"
+    "silicast.communication.algorithms", "collective algorithm", "algorithm"
 )
 register = _KNOWN.register
 

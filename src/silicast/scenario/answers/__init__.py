@@ -1,1 +1,1 @@
-"""One file a task; see :mod:`silicast.scenario.answerer`."""
+"""One folder a task; its ``answerer`` subclasses :class:`silicast.scenario.answerer.Answerer`."""

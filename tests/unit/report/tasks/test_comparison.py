@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.report.test_why import text
 
 from silicast.core.errors import SilicastError
 from silicast.exploration.prices import PriceList, price_list
@@ -24,6 +23,7 @@ from silicast.report.tasks.comparison import (
 )
 from silicast.scenario.answer import Answer
 from silicast.scenario.answers.inference.comparison import Candidate, carrying, compared
+from tests.unit.report.reasons.test_why import text
 
 TODAY = datetime.date(2026, 12, 1)
 BATCH: dict[str, Any] = {

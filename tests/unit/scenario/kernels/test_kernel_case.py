@@ -15,7 +15,7 @@ from silicast.scenario.kernels.kernel_ops import OPS
 from silicast.scenario.kernels.tables.streams import KINDS
 
 PREFILL = {"op": "attention_prefill", "num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "scenario.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "scenario.md"
 DECODE = {**PREFILL, "op": "attention_decode"}
 OF_MLA = ("mla_prefill", "mla_decode", "mla_module")
 EITHER = {"conv2d": {"kernel": 16}, **{name: {"isl": 16} for name in OF_MLA}}

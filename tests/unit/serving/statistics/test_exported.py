@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.unit.serving.test_metrics import records_of
 
 from silicast.composition.engines.engine import engines_of
 from silicast.core.errors import SilicastError
 from silicast.serving.statistics.exported import exposition, metric_names
+from tests.unit.serving.statistics.test_metrics import records_of
 
 SAMPLE = re.compile(
     r'[a-zA-Z_:][a-zA-Z0-9_:]*\{([a-zA-Z_]\w*="[^"]*",?)+\} ([-+0-9.einf]+)', re.IGNORECASE

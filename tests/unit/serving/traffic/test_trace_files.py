@@ -17,7 +17,7 @@ from silicast.serving.traffic.requests import Requests
 from silicast.serving.traffic.trace_files import MOST_LINE_BYTES, read_trace
 from silicast.serving.traffic.trace_rows import BLOCK_TOKENS, Rule
 
-DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[4] / "shared" / "data")
+DATA = Path(os.environ.get("SILICAST_DATA") or Path(__file__).parents[5] / "shared" / "data")
 GOOD = [(0.5, 100, 10), (0.5, 200, 20), (2.25, 300, 30)]
 EXPECTED = ([0, 0, 1_750_000_000], [100, 200, 300], [10, 20, 30])
 

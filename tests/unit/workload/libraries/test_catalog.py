@@ -61,7 +61,7 @@ def test_libraries_are_named_as_their_users_name_them() -> None:
 
 
 def test_the_reference_lists_every_library() -> None:
-    page = (Path(__file__).parents[3] / "docs/reference/libraries.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs/reference/libraries.md").read_text(encoding="utf-8")
     for name in library_names().names:
         of = library(name)
         row = f"| `{name}` | {', '.join(of.aliases) or '-'} | {of.about} | "

@@ -20,7 +20,7 @@ from silicast.workload.models.lookup import (
 )
 from silicast.workload.models.model_file import ParametersTable
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 TABLES = catalog_tables()
 EXACT = [t for _, t in TABLES if t.parameters is not None and t.parameters.exact is not None]
 ACTIVE = [t for _, t in TABLES if t.parameters is not None and t.parameters.active is not None]

@@ -21,7 +21,7 @@ from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.run import reply_to
 
-X4 = Path(__file__).parents[2] / "scenarios" / "x4.toml"
+X4 = Path(__file__).parents[4] / "scenarios" / "x4.toml"
 STEP = Quantity(1.0, 0.8, 1.3)
 OWN = {"step_time_slowed_s", "goodput", "checkpoint_interval_s", "tokens_per_s_with_failures"}
 
