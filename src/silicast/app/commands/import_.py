@@ -31,8 +31,8 @@ def import_(
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
             nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
             trtllm-bench, or a table of kernels (CSV, JSON Lines, Parquet). Or the configuration of
-            a run of Megatron-LM (shell script), torchtitan (TOML), Calculon or SimuMax (three JSON
-            files, or their folder).
+            a run of Megatron-LM (shell script, YAML), torchtitan (TOML), Calculon or SimuMax
+            (three JSON files, or their folder).
         output: the file of measurements to write or to continue; of a configuration, the scenario
             to write (.json).
         format_: the tool, if it cannot be recognised by the file.
@@ -73,7 +73,9 @@ def _training(files: list[Path], output: Path, device: str, fields: dict[str, An
     from silicast.measurement.training_configs import read_training_config
     from silicast.scenario.set_fields import with_fields
 
-    scenario, remarks = read_training_config(*files)
+    gpus = fields.get("cluster.gpus")
+    devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
+    scenario, remarks = read_training_config(*files, devices=devices)
     given = {"device": device, **fields} if device else fields
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
@@ -25,6 +26,12 @@ LONGEST_MS = 8.64e7
 MOST_VALUES = 4096
 """Lengths that are listed; of more requests the mean stands for them."""
 _ONE_DEVICE = "the file does not hold the degrees: taken as one device (--set parallel.tp=2)"
+_AT_ONCE = (
+    "the table does not state how requests came: taken as all at once "
+    "(--set workload.arrival.concurrency=8)"
+)
+MANY_FAILED = 0.01
+"""Share of requests from which on those that were answered stand for another load."""
 _HINTS = {
     "device": "--device h100",
     "model": "--set model=Llama-3.1-8B",
@@ -63,10 +70,13 @@ class BenchmarkTool(Importer):
         options = Options(device, options.fields, options.session)
         records = tuple(run.row_of(options) for run in runs)
         stated = any(name.startswith("parallel") for name in options.fields)
-        notes = () if stated or any(run.degrees for run in runs) else (_ONE_DEVICE,)
+        notes = [] if stated or any(run.degrees for run in runs) else [_ONE_DEVICE]
+        if not any(name.startswith("workload.arrival") for name in options.fields):
+            notes += [_AT_ONCE] if any(run.is_assumed for run in runs) else []
+        notes += [note for run in runs for note in run.losses()]
         gpus = [gpus_of(record.scenario) for record in records if isinstance(record, RunRow)]
         session = session_of(
-            source, options, tool, devices=max(gpus, default=1), notes=notes,
+            source, options, tool, devices=max(gpus, default=1), notes=tuple(notes),
             protocol=Protocol(timer=tool, statistic="as named"),
         )  # fmt: skip
         return Reading(session, records)
@@ -85,6 +95,8 @@ class _Run:
     def __init__(self, row: int, result: Result, source: Source) -> None:
         self.row, self.result, self.source = row, result, source
         self.requests = result.count("requests")
+        self.name = result.text("name") or f"run {row}"
+        self.is_assumed = result.is_assumed("rate_per_s") and not result.number("concurrency")
         self.degrees = self._degrees()
         self.metrics: dict[str, float] = {}
         if self.requests != 0 or result.value("requests") is None:  # some were completed
@@ -102,7 +114,7 @@ class _Run:
             SilicastError: neither the file nor the options hold what a scenario needs, or a time
                 cannot be true; names the field and how to state it.
         """
-        name = self.result.text("name") or f"run {self.row}"
+        name = self.name
         if not self.metrics:
             reason = "holds no metric" if self.requests else "no request was completed"
             spent = self.result.number("duration_s") * 1e6 + self.result.number("duration_ms") * 1e3
@@ -231,13 +243,30 @@ class _Run:
             tokens / self.requests if tokens and self.requests else self.result.number(mean)
         )
 
+    @property
+    def failed(self) -> int:
+        """Requests that were sent and not answered."""
+        sent = self.result.count("sent")
+        unanswered = sent - self.requests if self.result.value("requests") is not None else 0
+        return max(self.result.count("failed"), unanswered, 0)
+
+    def losses(self) -> Iterator[str]:
+        """What a reader must know of requests that were not answered."""
+        doubt = "what was measured is of another load than was sent"
+        if self.result.value("cancelled"):
+            yield f"{self.name} was cancelled: {doubt}"
+        if self.failed:
+            total = max(self.requests + self.failed, self.result.count("sent"))
+            yield f"{self.name}: {self.failed} of {total} requests failed: {doubt}"
+
     def _flags(self) -> list[str]:
         """What is doubtful."""
         result = self.result
         doubts = {
             "engine_assumed": bool(self._engine_in(result.map.assumed_engines)),
             "cancelled": bool(result.value("cancelled")),
-            "failed_requests": result.number("failed") > 0,
+            "failed_requests": self.failed > 0,
+            "many_failed": self.failed > MANY_FAILED * (self.requests + self.failed),
             "mean_concurrency": result.number("mean_concurrency") > 0,
         }
         return [flag for flag, holds in doubts.items() if holds]

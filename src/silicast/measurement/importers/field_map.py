@@ -85,6 +85,8 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         results: the list of a file that holds its results; what else the file holds is in each of
             them under "file". "" = each object is one.
         seconds: latencies that are in seconds where no unit is beside them.
+        title: of a printed table, of which a text may hold several; "" = all of it is one.
+        unstated: last path of a field -> its value where a printed table does not hold it.
     """
 
     tool: str
@@ -101,6 +103,8 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exact_rate: bool = False
     results: str = ""
     seconds: list[Latency] = []
+    title: str = ""
+    unstated: dict[str, str] = {}
 
     def documents(self, source: Source) -> list[tuple[int, Mapping[str, Any]]]:
         """The results of a file with their row numbers.
@@ -112,7 +116,10 @@ class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if source.is_json or kinds == {"json"}:
             objects = source.objects()
             return _members(objects, self.results, source) if self.results else list(objects)
-        return [(1, dict(_statistics(source)) if "csv" in kinds else _printed(source.text()))]
+        if "csv" in kinds:
+            return [(1, dict(_statistics(source)))]
+        blocks = _blocks(source.text(), self.title)
+        return [(n, {**self.unstated, **_printed(block)}) for n, block in enumerate(blocks, 1)]
 
 
 @final
@@ -137,6 +144,12 @@ class Result:
     def number(self, name: Field) -> float:
         """A number, 0 where there is none."""
         return number(self.value(name)) or 0.0
+
+    def is_assumed(self, name: Field) -> bool:
+        """Whether only the map says what it means that the file does not hold a field."""
+        paths = _listed(self.map.fields.get(name, []))
+        stated = [path for path in paths if path not in self.map.unstated]
+        return self._one(stated) is None and self._one(paths) is not None
 
     def count(self, name: Field) -> int:
         """A whole number, 0 where there is none."""
@@ -265,8 +278,17 @@ def _statistics(source: Source) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise source.error(f"is no CSV: {error}") from None
 
 
+def _blocks(text: str, title: str) -> list[str]:
+    """Parts of a text that hold a title each; a line of signs alone ends one."""
+    if not title:
+        return [text]
+    blocks = re.split(r"^[=-]{8,}[ \t]*$", text, flags=re.MULTILINE)
+    return [block for block in blocks if title in block]
+
+
 def _printed(text: str) -> dict[str, Any]:
-    """Labels of printed lines with their values; "[TTFT] P50: 3.5" is in a table in milliseconds.
+    """Labels of printed lines, as they stand and in lower case, with their values; "[TTFT] P50:
+    3.5" is in a table in milliseconds.
 
     >>> _printed("[TTFT] P50 : 3.5")["TTFT"]
     {'unit': 'ms', 'p50': '3.5'}
@@ -278,5 +300,6 @@ def _printed(text: str) -> dict[str, Any]:
             if isinstance(table, dict):
                 table[each["statistic"].casefold()] = each["value"]
         if label := _PRINTED.match(line.strip()):
-            found.setdefault(label["label"].strip(), label["value"].strip())
+            for name in (label["label"].strip(), label["label"].strip().casefold()):
+                found.setdefault(name, label["value"].strip())
     return found

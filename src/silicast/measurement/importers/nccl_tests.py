@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import final
 
 from silicast.core.errors import unknown_name
+from silicast.formats.log_lines import without_labels
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.records.records import CollectiveRow, Columns, Protocol, Record, UnreadRow
@@ -64,7 +65,8 @@ class NcclTests(Importer):
 
     def recognises(self, source: Source) -> bool:
         """See :meth:`Importer.recognises`."""
-        return any(_HEADER.match(line.strip()) for line in source.first_lines)
+        lines = without_labels(source.first_lines, _HEADER)
+        return any(_HEADER.match(line.strip()) for line in lines)
 
     def read(self, source: Source, options: Options) -> Reading:
         """See :meth:`Importer.read`."""
@@ -88,7 +90,7 @@ class NcclTests(Importer):
 
 def _tests(source: Source) -> Iterator[_Test]:
     test, named = _Test(), ""
-    for number, line in enumerate(source.text().splitlines(), 1):
+    for number, line in enumerate(without_labels(source.text().splitlines(), _HEADER), 1):
         words = line.strip()
         if words.startswith("# nThread"):
             yield test

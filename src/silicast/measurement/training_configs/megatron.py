@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields, not_used
+from silicast.formats.shell_script import Script, options, unresolved
 from silicast.formats.source import Source
 from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
 from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
-from silicast.measurement.training_configs.shell_words import Script, options, unresolved
 
 KNOWN = frozenset((
     "tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size",
@@ -39,32 +40,34 @@ class Megatron(TrainingConfig):
     """Reads a script that starts a run, or a list of arguments."""
 
     name: ClassVar[str] = "Megatron-LM"
-    files: ClassVar[str] = "a shell script that starts pretrain_gpt.py, or a list of its arguments"
+    files: ClassVar[str] = (
+        "a shell script that starts pretrain_gpt.py, a list of its arguments, or a YAML of them"
+    )
 
     def recognises(self, files: Sequence[Source]) -> bool:
         """Arguments that only Megatron-LM has."""
-        return len(files) == 1 and files[0].table is None and len(
-            KNOWN & {word.replace("_", "-") for word in _names(files[0].text())}
-        ) >= 3  # fmt: skip
+        if len(files) != 1:
+            return False
+        table = files[0].table
+        names = (
+            re.findall(r"--([A-Za-z][\w-]*)", files[0].text()) if table is None else _flat(table)
+        )
+        return len(KNOWN & {name.replace("_", "-") for name in names}) >= 3
 
-    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
         """See :class:`TrainingConfig`."""
-        file = files[0]
-        script = Script.of(file.text())
-        found = options(script.command())
-        stated = {name: value for name, value in found.items() if not unresolved(value)}
+        table = files[0].table
+        arguments, said = _of_script(files[0].text()) if table is None else (_flat(table), [])
+        stated = {name: value for name, value in arguments.items() if not _is_open(value)}
         said = [
-            f"--{name}: its value {value[:40]!r} is left to the shell"
-            for name, value in found.items()
-            if unresolved(value)
-        ]
-        if script.branched:
-            names = ", ".join(script.branched[:12])
-            said.append(f"set where a condition holds, taken as if it held: {names}")
-        fields = Fields(stated, file=str(file.path), loose=True)
+            *(f"--{name}: its value {str(value)[:40]!r} is left to the shell"
+              for name, value in arguments.items() if _is_open(value)),
+            *said,
+        ]  # fmt: skip
+        fields = Fields(stated, file=str(files[0].path), loose=True)
         model, layers, more = _model(fields)
         said += more
-        ranks = _ranks(fields)
+        ranks = _ranks(fields, devices)
         parallel = _parallel(fields, ranks, layers, said)
         micro = fields.count("micro-batch-size", default=1)
         scenario: Tree = {
@@ -84,14 +87,40 @@ class Megatron(TrainingConfig):
             },
         }  # fmt: skip
         if ranks:
-            scenario["cluster"] = {"gpus": ranks[0] * ranks[1], "gpus_per_node": ranks[0]}
+            gpus, per_node = ranks
+            scenario["cluster"] = {
+                "gpus": gpus,
+                **({"gpus_per_node": per_node} if per_node else {}),
+            }
         if fields.flag("moe-router-force-load-balancing"):
             scenario["workload"]["routing"] = "balanced"
         return scenario, [*said, *not_used([fields])]
 
 
-def _names(text: str) -> list[str]:
-    return [word[2:].partition("=")[0] for word in text.split() if word.startswith("--")]
+def _of_script(text: str) -> tuple[Mapping[str, str], list[str]]:
+    """Arguments of the run that a script starts, and remarks."""
+    script = Script.of(text)
+    said = []
+    if script.branched:
+        names = ", ".join(script.branched[:12])
+        said.append(f"set where a condition holds, taken as if it held: {names}")
+    return options(script.command()), said
+
+
+def _is_open(value: Any) -> bool:
+    return isinstance(value, str) and unresolved(value)
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a YAML file by name, those in inner tables too; a flag that is false is none."""
+    arguments: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            arguments |= _flat(value)
+        elif value is not None and value is not False:
+            listed = " ".join(map(str, value)) if isinstance(value, list) else value
+            arguments[str(name).removeprefix("--").replace("_", "-")] = listed
+    return arguments
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
@@ -166,13 +195,15 @@ def _vocabulary(fields: Fields, tp: int, said: list[str]) -> int:
     return math.ceil(size / step) * step
 
 
-def _ranks(fields: Fields) -> tuple[int, int] | None:
-    """Devices of a node and nodes, where torchrun's arguments hold both."""
-    if fields.text("nproc-per-node").isdigit():
-        return fields.count("nproc-per-node"), fields.count("nnodes", default=1)
-    if fields.has("world-size"):
-        return fields.count("world-size"), 1
-    return None
+def _ranks(fields: Fields, devices: int) -> tuple[int, int] | None:
+    """Devices, and those of a node (0 = not stated): as the user states them, else torchrun's
+    arguments, else the world's size.
+    """
+    per_node = fields.text("nproc-per-node")
+    in_node = fields.count("nproc-per-node") if per_node.isdigit() else 0
+    nodes = fields.count("nnodes", default=1) if in_node else 1
+    total = devices or in_node * nodes or fields.count("world-size", default=0, least=0)
+    return (total, min(in_node, total)) if total else None
 
 
 def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: list[str]) -> Tree:
@@ -182,12 +213,14 @@ def _parallel(fields: Fields, ranks: tuple[int, int] | None, layers: int, said: 
     ep = fields.count("expert-model-parallel-size", default=1)
     dp = 1
     if ranks is None:
-        said.append("devices: not stated (--nproc-per-node, --nnodes); state parallel.dp")
+        said.append(
+            "devices: not stated (--nproc-per-node, --nnodes); state them: --set cluster.gpus=8"
+        )
     else:
-        dp, rest = divmod(ranks[0] * ranks[1], tp * pp * cp)
+        dp, rest = divmod(ranks[0], tp * pp * cp)
         if rest or not dp:
             raise fields.error(
-                f"{ranks[0] * ranks[1]} ranks do not divide by {tp} x {pp} x {cp}",
+                f"{ranks[0]} ranks do not divide by {tp} x {pp} x {cp}",
                 "tensor-model-parallel-size",
             )
     zero = int(fields.flag("use-distributed-optimizer"))

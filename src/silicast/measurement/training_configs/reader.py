@@ -17,7 +17,7 @@ from silicast.formats.source import Source
 
 Tree = dict[str, Any]
 MOST_FILES = 16
-SUFFIXES = (".json", ".toml", ".sh", ".bash", ".txt", ".args")
+SUFFIXES = (".json", ".toml", ".yaml", ".yml", ".sh", ".bash", ".txt", ".args")
 """Of files that are read in a folder."""
 
 
@@ -36,8 +36,11 @@ class TrainingConfig(ABC):
         """Whether the files are of this tool, by their content."""
 
     @abstractmethod
-    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
         """The scenario, and remarks: what was assumed, and each field that could not be used.
+
+        Args:
+            devices: that the user states beside the files; 0 = none.
 
         Raises:
             SilicastError: a field is missing or wrong; names file and field.
@@ -51,19 +54,26 @@ register = _KNOWN.register
 
 
 def is_training_config(*paths: Path) -> bool:
-    """Whether a tool recognises the files; False too where they cannot be read."""
+    """Whether a tool recognises the files; False too where they cannot be read.
+
+    Raises:
+        SilicastError: kind "unsupported": a library that reads them is not installed.
+    """
     try:
         files = _opened(paths)
         return any(tool.recognises(files) for tool in _KNOWN.all().values())
-    except SilicastError:
+    except SilicastError as error:
+        if error.kind == "unsupported":  # a library is missing: whoever reads says which
+            raise
         return False
 
 
-def read_training_config(*paths: Path) -> tuple[Tree, list[str]]:
+def read_training_config(*paths: Path, devices: int = 0) -> tuple[Tree, list[str]]:
     """The scenario of task ``training`` that another tool's configuration describes.
 
     Args:
         paths: its files, or one folder that holds them.
+        devices: that the run has, where the files leave it to their launcher; 0 = as they state.
 
     Returns:
         The scenario as a plain tree, without what the files do not state (often the device), and
@@ -79,7 +89,7 @@ def read_training_config(*paths: Path) -> tuple[Tree, list[str]]:
         raise SilicastError(
             "is no training configuration that is known", file=str(paths[0]), hint=known
         )
-    scenario, remarks = tool.read(files)
+    scenario, remarks = tool.read(files, devices)
     said = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
         said.append("device: not stated; name it")

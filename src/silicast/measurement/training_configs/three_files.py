@@ -35,7 +35,7 @@ class ThreeFiles(TrainingConfig):
         return any(self._found(files, part) is not None for part in list(self.parts)[:2])
 
     @final
-    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:  # noqa: ARG002 - a run states them
         """See :class:`TrainingConfig`."""
         run, model = (self._needed(files, part) for part in list(self.parts)[:2])
         scenario, said = self.scenario(run, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
+from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.source import Source
 from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
@@ -26,6 +27,8 @@ SCHEDULES: Mapping[str, str] = {
 NEAREST = ("InterleavedZeroBubble", "DualPipeV")
 """Those that the nearest schedule stands for."""
 RECOMPUTE = {"none": "none", "selective": "selective", "full": "full", "memory_budget": "selective"}
+"""Modes of activation checkpointing."""
+ASYNC = "enable_async_tensor_parallel"
 OPTIMIZERS = {"Adam": "adam", "AdamW": "adamw"}
 
 
@@ -41,12 +44,12 @@ class Torchtitan(TrainingConfig):
         """A TOML with a model's flavour and a table of training."""
         return _job(files) is not None
 
-    def read(self, files: Sequence[Source]) -> tuple[Tree, list[str]]:
+    def read(self, files: Sequence[Source], devices: int = 0) -> tuple[Tree, list[str]]:
         """See :class:`TrainingConfig`."""
         job = _job(files)
         assert job is not None
         model, training = job.table("model"), job.table("training")
-        degrees, recompute = job.table("parallelism"), job.table("activation_checkpoint")
+        recompute = job.table("activation_checkpoint")
         optimizer, compiled = job.table("optimizer"), job.table("compile")
         key = (model.text("name"), model.text("flavor"))
         if key not in MODELS:
@@ -55,7 +58,8 @@ class Torchtitan(TrainingConfig):
         said = [] if key[0] != "deepseek_v3" or key[1] == "671B" else [
             f"model.flavor: {key[1]} is taken as {MODELS[key]}"
         ]  # fmt: skip
-        parallel, ranks, more = _parallel(degrees)
+        degrees = _Degrees(job)
+        parallel, ranks, more = _parallel(degrees, devices)
         local = training.count("local_batch_size", "batch_size")
         pp, dp = parallel.get("pp", 1), parallel.get("dp", 1)
         whole = training.count("global_batch_size", default=0, least=-1)
@@ -66,17 +70,13 @@ class Torchtitan(TrainingConfig):
         workload: Tree = {
             "seq_len": training.count("seq_len"), "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
-            "recompute": recompute.choice("mode", RECOMPUTE, "selective"),
+            "recompute": _recompute(recompute, said),
             "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
             "overlap": {
                 "gradients": True, "weights": True,
-                "tensor": degrees.flag("enable_async_tensor_parallel"),
+                "tensor": degrees.holding(ASYNC).flag(ASYNC),
             },
         }  # fmt: skip
-        if recompute.has("selective_ac_option") and workload["recompute"] == "selective":
-            option = recompute.text("selective_ac_option")
-            if option != "op":
-                said.append(f"selective_ac_option: every layer of {option} is taken as selective")
         scenario: Tree = {
             "model": MODELS[key], "parallel": parallel, "engine": {"name": "fsdp"},
             "precision": {"recipe": _recipe(model, training)}, "workload": workload,
@@ -97,8 +97,37 @@ def _job(files: Sequence[Source]) -> Fields | None:
     return None
 
 
-def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
-    """Degrees; ranks in all, 0 = not stated; remarks."""
+@final
+class _Degrees:
+    """Degrees of a job; early versions have them in the tables of training and of experiments."""
+
+    def __init__(self, job: Fields) -> None:
+        names = ("parallelism", "training", "experimental")
+        self._tables = [job.table(name) for name in names]
+
+    def holding(self, name: str) -> Fields:
+        """The first table that states a field."""
+        return next((table for table in self._tables if table.has(name)), self._tables[0])
+
+    def count(self, name: str, default: int, least: int = 1) -> int:
+        """See :meth:`Fields.count`."""
+        return self.holding(name).count(name, default=default, least=least)
+
+    def text(self, name: str, default: str) -> str:
+        """See :meth:`Fields.text`."""
+        return self.holding(name).text(name, default=default)
+
+    def error(self, message: str, name: str, hint: str) -> SilicastError:
+        """See :meth:`Fields.error`."""
+        return self.holding(name).error(message, name, hint)
+
+
+def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
+    """Degrees; ranks in all, 0 = not stated; remarks.
+
+    Raises:
+        SilicastError: ``devices`` that the degrees do not divide.
+    """
     said: list[str] = []
     tp = degrees.count("tensor_parallel_degree", default=1)
     pp = degrees.count("pipeline_parallel_degree", default=1)
@@ -109,9 +138,20 @@ def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
     shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
     kept = degrees.text("fsdp_reshard_after_forward", default="default")
     zero = 3 if kept == "always" or (kept == "default" and pp == 1) else 2
+    others = tp * pp * cp * copies
+    if shard < 1 and devices:  # all that the other degrees leave
+        shard, left = divmod(devices, others)
+        if left or not shard:
+            raise degrees.error(
+                f"{devices} devices do not divide by {tp} x {pp} x {cp} x {copies}",
+                "data_parallel_shard_degree", "state another cluster.gpus",
+            )  # fmt: skip
     dp = copies * max(shard, 1)
     if shard < 1:
-        said.append("data_parallel_shard_degree: all other ranks; state parallel.dp")
+        said.append(
+            "data_parallel_shard_degree: all other ranks; state how many devices there are: "
+            "--set cluster.gpus=8"
+        )
     elif shard == 1:
         zero = 0
     schedule = degrees.text("pipeline_parallel_schedule", default="1F1B")
@@ -135,6 +175,22 @@ def _parallel(degrees: Fields) -> tuple[Tree, int, list[str]]:
         if schedule in NEAREST:
             said.append(f"pipeline_parallel_schedule: {schedule} is taken as {SCHEDULES[schedule]}")
     return parallel, tp * pp * cp * dp if shard > 0 else 0, said
+
+
+def _recompute(table: Fields, said: list[str]) -> str:
+    """What is computed again; remarks are added to ``said``."""
+    mode, option = table.text("mode", default="selective"), table.text("selective_ac_option")
+    kind = str(table.choice("mode", RECOMPUTE, "selective"))
+    if mode == "memory_budget":
+        said.append("activation_checkpoint.mode: memory_budget is not modelled, selective is taken")
+    elif kind == "selective" and option == "op":
+        # It keeps every second product and what attention gives: of a layer about as many bytes as
+        # stay where the MLP alone is computed again.
+        said.append("selective_ac_option: op, every second product, is taken as the whole MLP")
+        return "selective:mlp"
+    elif kind == "selective" and option:
+        said.append(f"selective_ac_option: every layer of {option} is taken as selective")
+    return kind
 
 
 def _recipe(model: Fields, training: Fields) -> str:

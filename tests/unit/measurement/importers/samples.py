@@ -236,6 +236,44 @@ VLLM: dict[str, Any] = {
     "mean_itl_ms": 7.6, "median_itl_ms": 7.4, "std_itl_ms": 0.5, "p99_itl_ms": 15.0,
     "mean_e2el_ms": 1046.0, "p90_e2el_ms": 1100.0, "p95_e2el_ms": 1150.0,
 }  # fmt: skip
+VLLM_PRINT = """\
+Maximum request concurrency: 8
+============ Serving Benchmark Result ============
+Successful requests:                     80
+Benchmark duration (s):                  25.00
+Total input tokens:                      81920
+Total generated tokens:                  10240
+Request throughput (req/s):              3.20
+Output token throughput (tok/s):         409.60
+Total Token throughput (tok/s):          3686.40
+---------------Time to First Token----------------
+Mean TTFT (ms):                          62.50
+Median TTFT (ms):                        60.00
+P99 TTFT (ms):                           90.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          7.75
+Median TPOT (ms):                        7.50
+P99 TPOT (ms):                           8.50
+==================================================
+"""
+SGLANG_PRINT = """\
+============ Serving Benchmark Result ============
+Backend:                                 sglang
+Traffic request rate:                    4.0
+Max request concurrency:                 not set
+Successful requests:                     100
+Benchmark duration (s):                  30.00
+Total input tokens:                      51200
+Total generated tokens:                  25600
+Request throughput (req/s):              3.33
+Output token throughput (tok/s):         853.33
+----------------End-to-End Latency----------------
+Mean E2E Latency (ms):                   2100.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          80.00
+P99 TTFT (ms):                           200.00
+==================================================
+"""
 SGLANG: dict[str, Any] = {
     "tag": None, "backend": "sglang", "dataset_name": "random", "request_rate": float("inf"),
     "max_concurrency": 16, "sharegpt_output_len": None, "random_input_len": 1024,

@@ -18,6 +18,7 @@ from tests.unit.measurement.importers import samples as s
 
 VLLM = {"engine__name": "vllm"}
 """Of benchmarks that do not know whom they ask."""
+MODEL = {"model": "Llama-3.1-8B"}
 
 
 def read(path: Path, expected: str, device: str = "", **fields: Any) -> Reading:
@@ -274,7 +275,98 @@ class TestServing:
             read(s.written(tmp_path, "x", s.VLLM), "vllm-bench")
 
 
+class TestPrintedTables:
+    def test_vllm(self, tmp_path: Path) -> None:
+        """What stands before the table says how requests came."""
+        text = f"INFO 11-28 10:00:00 starting\n{s.VLLM_PRINT}done\n"
+        row = run(read(s.written(tmp_path, "x", text), "vllm-bench", "h100", **VLLM, **MODEL))
+        assert row.scenario["workload"] == {
+            "arrival": {"kind": "closed", "concurrency": 8}, "requests": 80, "input_len": 1024,
+            "output_len": 128,
+        }  # fmt: skip
+        assert row.metrics == {
+            "ttft_mean_ms": 62.5, "ttft_p50_ms": 60.0, "ttft_p99_ms": 90.0, "tpot_mean_ms": 7.75,
+            "tpot_p50_ms": 7.5, "tpot_p99_ms": 8.5, "output_tokens_per_s": 409.6,
+            "requests_per_s": 3.2,
+        }  # fmt: skip
+
+    def test_a_table_alone_leaves_the_load_open(self, tmp_path: Path) -> None:
+        _, _, table = s.VLLM_PRINT.partition("\n")
+        path = s.written(tmp_path, "x", table)
+        reading = read(path, "vllm-bench", "h100", **VLLM, **MODEL)
+        arrival = run(reading).scenario["workload"]["arrival"]
+        assert arrival == {"kind": "closed", "concurrency": 80}
+        assert any("taken as all at once" in note for note in reading.session.notes)
+        stated = {"workload__arrival__concurrency": 16}
+        reading = read(path, "vllm-bench", "h100", **VLLM, **MODEL, **stated)
+        arrival = run(reading).scenario["workload"]["arrival"]
+        assert arrival == {"kind": "closed", "concurrency": 16}
+        assert not any("at once" in note for note in reading.session.notes)
+
+    def test_each_table_is_a_run(self, tmp_path: Path) -> None:
+        other = s.VLLM_PRINT.replace("409.60", "500.00").replace(": 8\n", ": 16\n")
+        path = s.written(tmp_path, "x", s.VLLM_PRINT + other)
+        reading = read(path, "vllm-bench", "h100", **VLLM, **MODEL)
+        runs = [row for row in reading.records if isinstance(row, RunRow)]
+        assert [row.metrics["output_tokens_per_s"] for row in runs] == [409.6, 500.0]
+        arrivals = [row.scenario["workload"]["arrival"]["concurrency"] for row in runs]
+        assert arrivals == [8, 16]
+
+    def test_sglang(self, tmp_path: Path) -> None:
+        row = run(read(s.written(tmp_path, "x", s.SGLANG_PRINT), "sglang-bench", "h100", **MODEL))
+        assert row.scenario["engine"] == {"name": "sglang"}
+        assert row.scenario["workload"] == {
+            "arrival": {"kind": "poisson", "rate_per_s": 4.0}, "requests": 100, "input_len": 512,
+            "output_len": 256,
+        }  # fmt: skip
+        assert row.metrics["e2e_mean_ms"] == 2100.0
+
+
+class TestRequestsThatFailed:
+    @pytest.mark.parametrize(
+        ("change", "flags", "note"),
+        [
+            ({"completed": 60, "failed": 20}, ["failed_requests", "many_failed"], "20 of 80"),
+            ({"completed": 60}, ["failed_requests", "many_failed"], "20 of 80"),  # early versions
+            ({"num_prompts": 800, "completed": 799}, ["failed_requests"], "1 of 800"),
+            ({}, [], ""),
+        ],
+    )
+    def test_they_are_counted(
+        self, tmp_path: Path, change: dict[str, int], flags: list[str], note: str
+    ) -> None:
+        reading = read(s.written(tmp_path, "x", {**s.VLLM, **change}), "vllm-bench", "h100")
+        assert run(reading).flags == flags
+        said = [text for text in reading.session.notes if "failed" in text]
+        assert [note in text for text in said] == [True] * bool(note)
+
+    def test_a_cancelled_run_says_so(self, tmp_path: Path) -> None:
+        errors = {"unit": "requests", "avg": 5}
+        result = {**s.AIPERF, "was_cancelled": True, "error_request_count": errors}
+        reading = read(s.written(tmp_path, "x", result), "aiperf", "h100", **VLLM)
+        assert run(reading).flags == ["cancelled", "failed_requests", "many_failed"]
+        notes = " ".join(reading.session.notes)
+        assert "was cancelled" in notes
+        assert "5 of 105 requests failed" in notes
+
+
 class TestNccl:
+    @pytest.mark.parametrize(
+        "label",
+        ["[1,0]<stdout>: ", "[1,0]<stdout>:", "0: ", "[0] ", "node-7: ", "2026-11-28T10:00:{n}Z "],
+    )
+    def test_what_a_launcher_puts_before_each_line(self, tmp_path: Path, label: str) -> None:
+        lines = [
+            label.replace("{n}", f"{10 + number}") + line
+            for number, line in enumerate(s.NCCL.splitlines())
+        ]
+        lines.insert(3, "node-7:313:400 [0] NCCL INFO cudaDriverVersion 12080")
+        reading = read(s.written(tmp_path, "x", "\n".join(lines)), "nccl-tests")
+        assert [r.latency_us for r in reading.records if isinstance(r, CollectiveRow)] == [
+            20.5, 20.25, 50.0, 49.0,
+        ]  # fmt: skip
+        assert reading.session.devices == 8
+
     def test_rows(self, tmp_path: Path) -> None:
         reading = read(s.written(tmp_path, "x", s.NCCL), "nccl-tests")
         rows = [row for row in reading.records if isinstance(row, CollectiveRow)]

@@ -110,7 +110,7 @@ def test_a_gpt_of_old(tmp_path: Path) -> None:
         "layernorm", "learned", False, True,
     )  # fmt: skip
     assert (model.intermediate, model.vocab) == (8192, 50304)
-    assert any("state parallel.dp" in line for line in remarks)
+    assert any("state them: --set cluster.gpus=8" in line for line in remarks)
     assert "vocabulary: not stated; 50257 of GPT-2 are assumed" in remarks
     assert found["precision"] == {"recipe": "fp16"}
 
@@ -221,3 +221,83 @@ def test_what_is_there_at_all(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="holds no configuration"):
         read_training_config(tmp_path)
     assert not is_training_config(tmp_path / "none.json")
+
+
+YAML = """
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+MODEL_ARGS:
+  --num-layers: 24
+  --hidden-size: 2048
+  --num-attention-heads: 16
+  --group-query-attention: false
+  --seq-length: 1024
+  --micro-batch-size: 2
+  --global-batch-size: 64
+  --pipeline-model-parallel-size: 2
+  --recompute-granularity: selective
+  --recompute-modules: [moe_act, layernorm]
+  --vocab-size: 50257
+  --tensorboard-dir: ${OUT}/board
+  --bf16: true
+"""
+
+
+@pytest.mark.parametrize("text", [YAML, YAML.replace("--", "").replace("-", "_")])
+def test_arguments_in_yaml(tmp_path: Path, text: str) -> None:
+    """As the tool's own tests write them, flags with true or false."""
+    (path,) = s.written(tmp_path, model_yaml=text)
+    assert is_training_config(path)
+    found, remarks = read_training_config(path, devices=16)
+    assert found["parallel"] == {"pp": 2, "dp": 8, "zero": 0}
+    assert found["cluster"] == {"gpus": 16}
+    assert found["precision"] == {"recipe": "bf16"}
+    assert found["workload"]["recompute"] == "selective:moe_act+layernorm"
+    assert understood(found).kv_heads == 16
+    assert "--tensorboard-dir: its value '${OUT}/board' is left to the shell" in remarks
+
+
+def test_devices_that_the_user_states_win_over_those_of_a_script(tmp_path: Path) -> None:
+    (path,) = s.written(tmp_path, run_sh=s.SCRIPT)
+    found, _ = read_training_config(path, devices=64)
+    assert found["cluster"] == {"gpus": 64, "gpus_per_node": 8}
+    assert found["parallel"]["dp"] == 64 // 8
+
+
+SHARDED = s.JOB.replace("shard_degree = 8", "shard_degree = -1\ntensor_parallel_degree = 2")
+
+
+def test_a_job_over_all_devices_has_the_ranks_that_are_left(tmp_path: Path) -> None:
+    (path,) = s.written(tmp_path, job_toml=SHARDED)
+    found, remarks = read_training_config(path, devices=16)
+    assert found["parallel"] == {"tp": 2, "dp": 8, "sp": True, "zero": 3}
+    assert found["workload"]["global_batch"] == 16  # two on each data rank
+    assert not any("data_parallel_shard_degree" in line for line in remarks)
+    with pytest.raises(SilicastError, match="7 devices do not divide") as caught:
+        read_training_config(path, devices=7)
+    assert caught.value.field == "parallelism.data_parallel_shard_degree"
+    _, remarks = read_training_config(path)
+    assert any("--set cluster.gpus=8" in line for line in remarks)
+
+
+def test_a_job_of_an_early_version_has_its_degrees_elsewhere(tmp_path: Path) -> None:
+    job = s.JOB.replace("[parallelism]\n", "").replace("local_batch_size", "batch_size")
+    (path,) = s.written(tmp_path, job_toml=f"{job}[experimental]\ncontext_parallel_degree = 2\n")
+    found, _ = read_training_config(path)
+    assert found["parallel"] == {"cp": 2, "dp": 8, "zero": 3}
+
+
+@pytest.mark.parametrize(
+    ("lines", "recompute", "remark"),
+    [
+        ('mode = "none"', "none", ""),
+        ('mode = "selective"\nselective_ac_option = "op"', "selective:mlp", "whole MLP"),
+        ('mode = "selective"\nselective_ac_option = "2"', "selective", "every layer of 2"),
+        ('mode = "memory_budget"', "selective", "memory_budget is not modelled"),
+    ],
+)
+def test_what_a_job_computes_again(tmp_path: Path, lines: str, recompute: str, remark: str) -> None:
+    (path,) = s.written(tmp_path, job_toml=s.JOB.replace('mode = "full"', lines))
+    found, remarks = read_training_config(path)
+    assert found["workload"]["recompute"] == recompute
+    assert any(remark in line for line in remarks)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs.shell_words import Script, integer_of, options
+from silicast.formats.shell_script import Script, integer_of, options
 
 
 def words(text: str) -> list[str]:
@@ -59,3 +60,44 @@ def test_sums_follow_the_usual_order(a: int, b: int, c: int) -> None:
     assert integer_of(f"{a} + {b} * {c}") == a + b * c
     assert integer_of(f"({a} + {b}) * {c} / {b} % 7") == (a + b) * c // b % 7
     assert integer_of(f"{a} ** {b}") is None
+
+
+ARGUMENTS = ["torchrun", "t.py", "--tp", "2", "--bf16", "--lr", "1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A=(--tp 2 --bf16)\ntorchrun t.py "${A[@]}" --lr 1',
+        'A=(--tp 2)\nB=("${A[@]}" --bf16)\nB+=(--lr 1)\ntorchrun t.py ${B[@]}',
+        'A=("--tp 2" "--bf16 --lr 1")\ntorchrun t.py ${A[@]}',
+        'P="t.py"\n[ -f "$P" ] || echo "no t.py --tp 1"\ntorchrun "$P" --tp 2 --bf16 --lr 1',
+        "if ! test -f t.py --x; then\n  exit 1\nfi\nN=1 torchrun t.py --tp 2 --bf16 --lr 1",
+        'A="--tp 2 --bf16"\nA+=" --lr 1"\nif [ $R -eq 0 ]; then torchrun t.py $A; fi',
+        'C="torchrun t.py --tp 2 --bf16 --lr 1"\neval "$C"',
+        'C="cd x && torchrun t.py --tp 2 --bf16 --lr 1"\nsrun -l bash -c "$C"',
+        "cat > r <<END\npython o.py --a --b --c\nEND\n(torchrun t.py --tp 2 --bf16 --lr 1) 2>&1",
+        "python make_data.py --out x\ntorchrun t.py --tp 2 \\\n  --bf16 --lr ${1:-1} &\nwait",
+    ],
+)
+def test_ways_to_write_the_same_run(text: str) -> None:
+    words = Script.of(text).command()
+    assert words[-len(ARGUMENTS) :] == ARGUMENTS
+
+
+def test_a_quoted_element_stays_one_word_and_its_option_is_read() -> None:
+    script = Script.of('A=("--fp8 hybrid" --name "a b")\npython t.py "${A[@]}"')
+    assert script.command() == ["python", "t.py", "--fp8 hybrid", "--name", "a b"]
+    assert options(script.command()) == {"fp8": "hybrid", "name": "a b"}
+
+
+def test_a_script_that_only_sets_variables_gives_their_words() -> None:
+    assert Script.of('A=(--x 1)\nB="--y 2"').command() == ["--x", "1", "--y", "2"]
+
+
+def test_brackets_that_do_not_end_take_no_longer_than_the_text() -> None:
+    start = time.process_time()
+    for text in ("$(" * 100_000, "${" * 100_000, '"' + "$(" * 100_000, "A=(" * 50_000):
+        with contextlib.suppress(SilicastError):
+            options(words(text))
+    assert time.process_time() - start < 5

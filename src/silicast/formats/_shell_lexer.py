@@ -1,0 +1,198 @@
+"""The words of a shell script, with their quotes; nothing is expanded or executed here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+_ENDS_WORD = frozenset(" \t\r\n;&|()<>")
+_ESCAPED_IN_QUOTES = '"\\$`'
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a word.
+
+    Attributes:
+        quote: "" where it stands bare, else its quote; nothing is expanded in single quotes.
+    """
+
+    text: str
+    quote: str = ""
+
+
+Word = tuple[Part, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+
+    name: str
+    adds: bool
+    words: tuple[Word, ...]
+    is_array: bool
+
+
+Token = Word | Assignment
+
+
+def commands(text: str) -> Iterator[list[Token]]:
+    """Simple commands of a script: what newlines, ``;``, ``&``, ``|`` and brackets divide.
+
+    Comments, redirections and here-documents are left out; a quote or bracket that does not end
+    takes all that follows, so that any text takes linear time.
+    """
+    return _Lexer(text).commands()
+
+
+@final
+class _Lexer:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.here_documents: list[str] = []
+
+    def commands(self) -> Iterator[list[Token]]:
+        tokens: list[Token] = []
+        while self.at < len(self.text):
+            letter = self.text[self.at]
+            if letter in "\n;&|()":
+                if tokens:
+                    yield tokens
+                tokens = []
+                self.at += 1
+                if letter == "\n":
+                    self.skip_here_documents()
+            elif letter in "<>":
+                self.skip_redirection(tokens)
+            elif not self.skip_blank():
+                tokens.append(self.token())
+        if tokens:
+            yield tokens
+
+    def skip_blank(self, also: str = "") -> bool:
+        """Whether something was left out here: blanks, a continued line, a comment, ``also``."""
+        letter = self.text[self.at]
+        if letter == "#":
+            end = self.text.find("\n", self.at)
+            self.at = end if end >= 0 else len(self.text)
+            return True
+        width = 2 if self.text.startswith("\\\n", self.at) else int(letter in " \t\r" + also)
+        self.at += width
+        return width > 0
+
+    def skip_here_documents(self) -> None:
+        for name in self.here_documents:
+            end = re.compile(rf"^[ \t]*{name}[ \t\r]*$", re.MULTILINE).search(self.text, self.at)
+            self.at = end.end() if end else len(self.text)
+        self.here_documents = []
+
+    def skip_redirection(self, tokens: list[Token]) -> None:
+        """Over ``2>&1``, ``> file`` and the like; what a here-document is called is noted."""
+        if tokens and self.text[self.at - 1].isdigit() and _is_number(tokens[-1]):
+            tokens.pop()
+        if match := _HERE_DOCUMENT.match(self.text, self.at):
+            self.here_documents.append(match[2])
+            self.at = match.end()
+            return
+        while self.at < len(self.text) and self.text[self.at] in "<>&":
+            self.at += 1
+        while self.at < len(self.text) and self.text[self.at] in " \t":
+            self.at += 1
+        self.word()
+
+    def token(self) -> Token:
+        match = _ASSIGNED.match(self.text, self.at)
+        if match is None:
+            return self.word()
+        self.at = match.end()
+        name, adds = match[1], bool(match[2])
+        if self.text[self.at : self.at + 1] == "(":
+            self.at += 1
+            return Assignment(name, adds, tuple(self.array()), is_array=True)
+        return Assignment(name, adds, (self.word(),), is_array=False)
+
+    def array(self) -> Iterator[Word]:
+        while self.at < len(self.text) and self.text[self.at] != ")":
+            if not self.skip_blank("\n;&|(<>"):
+                yield self.word()
+        self.at += 1
+
+    def word(self) -> Word:
+        parts: list[Part] = []
+        bare: list[str] = []
+        while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
+            letter = self.text[self.at]
+            quoted: list[Part] = []
+            if letter == "\\":
+                if self.text[self.at + 1 : self.at + 2] != "\n":
+                    quoted = [Part(self.text[self.at + 1 : self.at + 2], "'")]
+                self.at += 2
+            elif letter == "'":
+                quoted = [Part(self.until("'"), "'")]
+            elif letter == '"':
+                quoted = self.double_quoted()
+            else:
+                bare.append(self.bare(letter))
+            if quoted:
+                parts += [*([Part("".join(bare))] if bare else ()), *quoted]
+                bare = []
+        return (*parts, *([Part("".join(bare))] if bare else ()))
+
+    def bare(self, letter: str) -> str:
+        """One letter, or all of what is substituted here."""
+        start = self.at
+        if letter == "`":
+            self.until("`")
+        elif letter == "$" and self.text[start + 1 : start + 2] in {"(", "{"}:
+            self.at = closing_bracket(self.text, start + 1)
+        else:
+            self.at += 1
+        return self.text[start : self.at]
+
+    def until(self, quote: str) -> str:
+        """The text up to the quote that ends it."""
+        start = self.at + 1
+        end = self.text.find(quote, start)
+        self.at = end + 1 if end >= 0 else len(self.text)
+        return self.text[start : end if end >= 0 else len(self.text)]
+
+    def double_quoted(self) -> list[Part]:
+        parts: list[Part] = []
+        held: list[str] = []
+        self.at += 1
+        while self.at < len(self.text) and (letter := self.text[self.at]) != '"':
+            if letter != "\\":
+                held.append(self.bare(letter))
+                continue
+            following = self.text[self.at + 1 : self.at + 2]
+            self.at += 2
+            if following and following in _ESCAPED_IN_QUOTES:
+                parts += [Part("".join(held), '"'), Part(following, "'")]
+                held = []
+            elif following != "\n":
+                held.append(f"\\{following}")
+        self.at += 1
+        return [*parts, Part("".join(held), '"')]
+
+
+def closing_bracket(text: str, start: int) -> int:
+    """The position behind the bracket that closes the one at ``start``."""
+    opened, closes = text[start], {"(": ")", "{": "}"}[text[start]]
+    depth = 0
+    for position in range(start, len(text)):
+        depth += (text[position] == opened) - (text[position] == closes)
+        if depth == 0:
+            return position + 1
+    return len(text)
+
+
+def _is_number(token: Token) -> bool:
+    return isinstance(token, tuple) and len(token) == 1 and token[0].text.isdigit()

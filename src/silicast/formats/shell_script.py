@@ -1,0 +1,315 @@
+"""The arguments of a program in a shell script: variables are put in, nothing is executed.
+
+What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
+without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
+lines, here-documents, ``eval`` and ``bash -c``. The last assignment of a name counts, whatever
+branch of the script it stands in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile
+from typing import final
+
+from silicast.core.errors import over_limit
+from silicast.formats._shell_lexer import Assignment, Token, Word, closing_bracket, commands
+
+MAX_EXPANDED = 1 << 20
+MAX_INTEGER = 1 << 63
+MOST_NESTED = 8
+"""Defaults in defaults, and scripts in scripts."""
+_DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
+_OPENS = frozenset(("if", "case"))
+_CLOSES = frozenset(("fi", "esac"))
+_CONDITIONS = frozenset(("if", "elif", "while", "until", "for", "case", "[", "[[", "test"))
+_BEFORE = frozenset(("then", "do", "else", "{", "!", "time", "exec", "nohup"))
+"""Words before a command that runs as if it stood alone."""
+_PRINTS = frozenset(("echo", "printf"))
+_SHELLS = frozenset(("bash", "sh"))
+_USED = re.compile(r"\$(?:[({]|[A-Za-z_]\w*|\d)")
+_BRACED = re.compile(r"([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
+_NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
+
+
+@final
+@dataclass(frozen=True)
+class Script:
+    """A script's variables, and its commands.
+
+    Attributes:
+        variables: text, or the words of an array.
+        runs: the words of each command that is no assignment, no condition and prints nothing.
+        branched: variables that are set where a condition holds.
+    """
+
+    variables: Mapping[str, str | list[str]]
+    runs: tuple[list[str], ...]
+    branched: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(text: str) -> Script:
+        r"""A script of its text.
+
+        Raises:
+            SilicastError: kind "limit": variables grow beyond 1 MiB.
+
+        >>> script = Script.of('TP=2\nARGS=(--tp $TP --bf16)\npython x.py "${ARGS[@]}"')
+        >>> script.command()
+        ['python', 'x.py', '--tp', '2', '--bf16']
+        """
+        reader = _Reader()
+        reader.read(text)
+        # Expanded in the end: the last assignment of a name counts.
+        runs = [words for tokens in reader.runs for words in reader.expanded(tokens)]
+        return Script(reader.variables, tuple(runs), tuple(reader.branched))
+
+    def command(self) -> list[str]:
+        """Words of the command with the most options, the last of several; without any such
+        command all words, and in a script that only sets variables those of all of them.
+        """
+        runs = [words for words in self.runs if words and not words[0].startswith("-")]
+        most = max(map(_option_count, runs), default=0)
+        if most:
+            return next(words for words in reversed(runs) if _option_count(words) == most)
+        words = [word for run in self.runs for word in run]
+        if _option_count(words):
+            return words
+        values = self.variables.values()
+        return [w for value in values for w in (value.split() if isinstance(value, str) else value)]
+
+
+def _option_count(words: Sequence[str]) -> int:
+    return sum(word.startswith("--") for word in words)
+
+
+@final
+class _Reader:
+    """Commands of a script read one by one; what all expansions together hold is bounded."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, str | list[str]] = {}
+        self.branched: dict[str, None] = {}
+        self.runs: list[list[Token]] = []
+        self.depth = 0
+        self.size = 0
+
+    def read(self, text: str) -> None:
+        for command in commands(text):
+            tokens = list(dropwhile(lambda token: _plain(token) in _BEFORE, command))
+            head = _plain(tokens[0]) if tokens else ""
+            self.depth += (head in _OPENS) - (head in _CLOSES)
+            assigned = [token for token in tokens if isinstance(token, Assignment)]
+            if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
+                for each in assigned:
+                    self.assign(each)
+            elif tokens and head not in _CONDITIONS | _PRINTS | _DECLARES:
+                self.runs.append(tokens)
+
+    def assign(self, each: Assignment) -> None:
+        value: str | list[str]
+        if each.is_array:
+            value = [field for word in each.words for field in self.fields(word)]
+        else:
+            value = _joined(self.pieces_of(each.words[0]))
+        before = self.variables.get(each.name)
+        if each.adds and before is not None:
+            if isinstance(before, list):
+                value = [*before, *([value] if isinstance(value, str) else value)]
+            else:
+                value = [before, *value] if isinstance(value, list) else before + value
+        self.count(value)
+        self.variables[each.name] = value
+        if self.depth > 0:
+            self.branched[each.name] = None
+
+    def count(self, value: str | list[str]) -> None:
+        """Raises SilicastError of kind "limit" where variables hold too much together."""
+        self.size += len(value) if isinstance(value, str) else sum(len(each) + 1 for each in value)
+        if self.size > MAX_EXPANDED:
+            raise over_limit("variables hold too much text")
+
+    def expanded(self, tokens: Sequence[Token], nested: int = 0) -> Iterator[list[str]]:
+        """The words of a command, and of those that a shell in it would run."""
+        words = [
+            field for token in tokens if not isinstance(token, Assignment)
+            for field in self.fields(token)
+        ]  # fmt: skip
+        self.count(words)
+        yield words
+        inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)
+        if inner and nested < MOST_NESTED:
+            for command in commands(inner):
+                yield from self.expanded(command, nested + 1)
+
+    def fields(self, word: Word) -> list[str]:
+        """What the shell makes of a word: none, one or several."""
+        fields: list[str] = []
+        current: str | None = None
+        for text, splits in self.pieces_of(word):
+            parts = text if isinstance(text, list) else [text]
+            if splits:
+                parts = " ".join(parts).split()
+            for position, part in enumerate(parts):
+                if position and current is not None:
+                    fields.append(current)
+                    current = None
+                current = part if current is None else current + part
+        return fields if current is None else [*fields, current]
+
+    def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
+        """Texts of a word, or the words of an array in it; whether the shell splits them."""
+        for part in word:
+            if part.quote == "'":
+                yield part.text, False
+                continue
+            for text, is_value in self.pieces(part.text):
+                yield text, is_value and not part.quote
+
+    def pieces(self, text: str, nested: int = 0) -> Iterator[tuple[str | list[str], bool]]:
+        """A text with its variables put in; one that has no value stays as it stands."""
+        position = 0
+        while match := _USED.search(text, position):
+            if match.start() > position:
+                yield text[position : match.start()], False
+            position = match.end()
+            if text[position - 1] in "({":
+                position = closing_bracket(text, position - 1)
+            used = text[match.start() : position]
+            value = self.value(used, nested)
+            yield (used, False) if value is None else (value, True)
+            if value is not None:
+                self.count(value)
+        if position < len(text):
+            yield text[position:], False
+
+    def value(self, used: str, nested: int) -> str | list[str] | None:
+        """The value of ``$...``; None = it has none here."""
+        if used.startswith("$(("):
+            sum_ = integer_of(self.with_numbers(used[3:-2]))
+            return None if sum_ is None else str(sum_)
+        if used.startswith("$("):
+            return None
+        match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
+        if match is None:
+            return None
+        value = self.variables.get(match[1])
+        if value is None and match["default"] is not None and nested < MOST_NESTED:
+            default = match["default"].strip("'\"")
+            return _joined(self.pieces(default, nested + 1))
+        return value
+
+    def with_numbers(self, text: str) -> str:
+        """A sum with the values of its variables."""
+
+        def number(name: re.Match[str]) -> str:
+            value = self.variables.get(name[1], name[0])
+            return value if isinstance(value, str) else name[0]
+
+        return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
+
+
+def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
+    """Pieces as one text."""
+    return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
+
+
+def _plain(token: Token) -> str:
+    """A bare word, "" for anything else."""
+    if isinstance(token, Assignment) or len(token) != 1 or token[0].quote:
+        return ""
+    return token[0].text
+
+
+def _script_in(words: Sequence[str]) -> str:
+    """What ``bash -c`` is given; "" = nothing."""
+    for position, word in enumerate(words[:-1]):
+        if re.fullmatch(r"-\w*c", word) and _SHELLS & set(words[:position]):
+            return words[position + 1]
+    return ""
+
+
+def integer_of(text: str) -> int | None:
+    """The value of whole numbers with + - * / % and brackets; None of anything else.
+
+    >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x")
+    (24, None, None)
+    """
+    tokens, position = [], 0
+    text = text.strip()
+    if len(text) > 200:
+        return None
+    while position < len(text):
+        match = _NUMBERS.match(text, position)
+        if match is None:
+            return None
+        tokens.append(match[1] or match[2])
+        position = match.end()
+    try:
+        value = _sum(tokens)
+    except (IndexError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+    return None if tokens or abs(value) > MAX_INTEGER else value
+
+
+def _sum(tokens: list[str]) -> int:
+    value = _product(tokens)
+    while tokens and tokens[0] in "+-":
+        sign = 1 if tokens.pop(0) == "+" else -1
+        value += sign * _product(tokens)
+    return value
+
+
+def _product(tokens: list[str]) -> int:
+    value = _factor(tokens)
+    while tokens and tokens[0] in "*/%":
+        operator, other = tokens.pop(0), _factor(tokens)
+        if operator == "*":
+            value *= other
+        else:
+            value = value // other if operator == "/" else value % other
+        if abs(value) > MAX_INTEGER:
+            raise ValueError
+    return value
+
+
+def _factor(tokens: list[str]) -> int:
+    first = tokens.pop(0)
+    if first == "-":
+        return -_factor(tokens)
+    if first == "(":
+        value = _sum(tokens)
+        if tokens.pop(0) != ")":
+            raise ValueError
+        return value
+    return int(first) if len(first) < 20 else int("x")
+
+
+def options(words: Sequence[str]) -> Mapping[str, str]:
+    """``--name value`` and ``--name=value`` by name with hyphens; "" for a flag alone.
+
+    A name and its value that a quote holds together are taken apart.
+
+    >>> dict(options(["run.py", "--num_layers", "4", "--bf16", "--lr=1e-4", "-q", "--tp 2"]))
+    {'num-layers': '4', 'bf16': '', 'lr': '1e-4', 'tp': '2'}
+    """
+    values: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            match = re.match(r"--([^\s=]*)[\s=]?(.*)", word, re.DOTALL)
+            assert match is not None
+            name = match[1].replace("_", "-")
+            values[name] = match[2].strip()
+        elif word.endswith(".py") or (word.startswith("-") and not re.match(r"-\d", word)):
+            name = ""
+        elif name:
+            values[name] = f"{values[name]} {word}".strip()
+    return values
+
+
+def unresolved(value: str) -> bool:
+    """Whether a value is left to the shell."""
+    return "$" in value or "`" in value
