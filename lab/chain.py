@@ -18,6 +18,7 @@ import msgspec
 from lab.reads import numbers_hash
 from lab.scorecard import held_out, tuning_held_out
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError
 
 CHAIN = Path(__file__).with_name("chain.toml")
@@ -35,7 +36,7 @@ CARDS_OF_HELD_OUT = held_out.FOLDER.with_name("held_out_provenance.json")
 
 
 @final
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Stage(Strict, frozen=True):
     """One step of the chain.
 
     Attributes:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.core.hashing import content_hash, files_hash
 
 FILES: set[str] = set()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.reads import without_sources
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 
 ROOT = Path(__file__).parents[1]
 DECIDES = ("lab", "silicast.kernels", "silicast.communication", "silicast.learning")

@@ -11,6 +11,7 @@ from typing import final
 
 import msgspec
 
+from silicast.core.decode import Strict
 from silicast.core.files import write_atomically
 
 COSTS = Path(__file__).with_name("costs.json")
@@ -24,7 +25,7 @@ TRIALS = 5
 
 
 @final
-class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Cost(Strict, frozen=True):
     """CPU seconds that a suite took, its tables read and two sizes scored.
 
     Attributes:
@@ -56,7 +57,7 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Costs(Strict, frozen=True):
     """Of all suites, measured on one machine.
 
     Attributes:

@@ -20,6 +20,7 @@ import msgspec
 
 from lab.scorecard.suite import resting
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.constants import Physics, has_physics, load_physics, replaced
@@ -35,7 +36,7 @@ SHORT = Path(__file__).parent / "held_out_sizes" / "communication.json"
 
 
 @final
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Body(Strict, frozen=True):
     """Constants without an architecture, as :class:`~silicast.kernels.physics.constants.Physics`
     has them.
     """
@@ -55,10 +56,8 @@ def held_out(group: str) -> Mapping[str, Body]:
     path = FOLDER / f"{group}.json"
     if not path.is_file():
         return {}
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Body])
-    except msgspec.DecodeError as error:
-        raise SilicastError(f"holds no constants: {error}", file=str(path)) from None
+    page = "docs/explanation/shipped-numbers.md"
+    found = decode_json(path.read_bytes(), dict[str, Body], file=str(path), page=page)
     for architecture, body in found.items():
         if architecture in body.architectures:
             raise SilicastError(

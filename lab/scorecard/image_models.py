@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from lab.scorecard.traces import kept
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.workload.front_ends.packages import made_without_data
 from silicast.workload.front_ends.programs import graph_of, require
 from silicast.workload.graphs.graph import Graph

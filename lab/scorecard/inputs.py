@@ -14,11 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import final
 
-import msgspec
-
 from lab.reads import numbers_hash, table_hash
 from lab.source_code import modules_hash
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.hashing import content_hash
 
 HELD_OUT = Path(__file__).parent
@@ -34,7 +33,7 @@ Groups = dict[str, tuple[str, str]]
 
 
 @final
-class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Inputs(Strict, frozen=True):
     """Hashes of all that a run read.
 
     Attributes:

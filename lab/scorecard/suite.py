@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from lab.scorecard.rows import Labels, MeasuredRows
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import PowerState
@@ -118,7 +118,7 @@ Score = Callable[[Path, int | None], Iterable[Scored]]
 
 
 @final
-class SuiteFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SuiteFacts(Strict, frozen=True):
     """What the file beside a module of ``suites/`` states of one of its suites.
 
     Attributes:

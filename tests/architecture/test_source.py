@@ -110,6 +110,42 @@ def has_dataclasses_that_change(path: Path) -> Iterator[str]:
                 yield f"line {node.lineno}: {node.name} is not frozen"
 
 
+def words_what_the_decoder_refuses(path: Path) -> Iterator[str]:
+    """``core.decode`` catches the errors of msgspec; nobody else words them a second time."""
+    if path.name in {"decode.py", "refusal.py"} and layer_of(path) == "core":
+        return
+    for node in ast.walk(tree_of(path)):
+        named = [node.attr] if isinstance(node, ast.Attribute) else []
+        named += [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        for name in {"ValidationError", "MsgspecError"} & set(named):
+            yield f"line {node.lineno}: {name}"  # type: ignore[attr-defined]
+
+
+def has_a_strict_table_of_its_own(path: Path) -> Iterator[str]:
+    """``core.decode.Strict`` is the base of every table that refuses unknown fields."""
+    if path.name == "decode.py" and layer_of(path) == "core":
+        return
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.keyword) and node.arg == "forbid_unknown_fields":
+            yield f"line {node.value.lineno}: {node.arg}"
+
+
+def shares_a_value_between_objects(path: Path) -> Iterator[str]:
+    """A list or table in the body of a class is one for all of its objects, but in a table of
+    msgspec (with ``frozen=True`` in its head), which copies it.
+    """
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.ClassDef) or any(k.arg == "frozen" for k in node.keywords):
+            continue
+        for each in node.body:
+            if (
+                isinstance(each, ast.Assign | ast.AnnAssign)
+                and isinstance(each.value, ast.List | ast.Dict | ast.Set)
+                and not re.search(r"ClassVar|Final", ast.unparse(each))
+            ):
+                yield f"line {each.lineno}: {ast.unparse(each)[:60]}"
+
+
 RULES: dict[Callable[[Path], Iterator[str]], str] = {
     is_long: "\n" * MAX_LINES + "\n",
     is_named_vaguely: "",
@@ -118,6 +154,9 @@ RULES: dict[Callable[[Path], Iterator[str]], str] = {
     calculates_in_the_application: "total = price * count",
     lacks_docstrings: "def public(): pass",
     has_dataclasses_that_change: "@dataclass\nclass Point: pass",
+    words_what_the_decoder_refuses: "try: pass\nexcept msgspec.ValidationError: pass",
+    has_a_strict_table_of_its_own: "class A(Struct, forbid_unknown_fields=True): pass",
+    shares_a_value_between_objects: "class A:\n    names = []",
 }
 """What no file is or does -> a file that does."""
 

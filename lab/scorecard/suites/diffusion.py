@@ -21,7 +21,7 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.program import ProgramPass, predict_program
 from silicast.composition.power.clock import power_w
 from silicast.composition.step.machine import Machine
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.host import Host

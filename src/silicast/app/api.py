@@ -265,7 +265,8 @@ def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> N
     Raises:
         SilicastError: the first of them; the nearest arguments and fields are offered.
     """
-    from silicast.scenario.reading.strict import fields_of, near
+    from silicast.core.decode import fields_of
+    from silicast.core.naming import near
     from silicast.scenario.schema import RawScenario
 
     known = fields_of(RawScenario)

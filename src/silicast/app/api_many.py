@@ -354,7 +354,7 @@ def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
     >>> scenario(task="inference", device="h100", tp=2, batch=8)
     {'task': 'inference', 'device': 'h100', 'parallel': {'tp': 2}, 'workload': {'batch': 8}}
     """
-    from silicast.scenario.reading.strict import fields_of
+    from silicast.core.decode import fields_of
     from silicast.scenario.schema import ParallelTable, RawScenario
 
     top, degrees = fields_of(RawScenario), fields_of(ParallelTable)

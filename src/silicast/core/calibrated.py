@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, final
 
-import msgspec
 from msgspec import Meta
+
+from silicast.core.decode import Strict
 
 _LogRatio = Annotated[float, Meta(ge=-5, le=5)]
 _LogSd = Annotated[float, Meta(ge=0, le=5)]
@@ -19,12 +20,8 @@ _Name = Annotated[str, Meta(max_length=200)]
 _Percent = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
 @final
-class HostConstant(_Strict, frozen=True):
+class HostConstant(Strict, frozen=True):
     """Host time that was measured, of one engine or, with none named, of any.
 
     Attributes:
@@ -49,7 +46,7 @@ class HostConstant(_Strict, frozen=True):
 
 
 @final
-class CollectiveCurve(_Strict, frozen=True):
+class CollectiveCurve(Strict, frozen=True):
     """One collective of one implementation among so many devices.
 
     Attributes:
@@ -78,7 +75,7 @@ class CollectiveCurve(_Strict, frozen=True):
 
 
 @final
-class InModels(_Strict, frozen=True):
+class InModels(Strict, frozen=True):
     """How kernels of an engine take longer, or less long, in whole models than predicted.
 
     Attributes:
@@ -102,7 +99,7 @@ class InModels(_Strict, frozen=True):
 
 
 @final
-class Figures(_Strict, frozen=True):
+class Figures(Strict, frozen=True):
     """How far predictions were from rows, percent.
 
     Attributes:
@@ -119,7 +116,7 @@ class Figures(_Strict, frozen=True):
 
 
 @final
-class LeftOut(_Strict, frozen=True):
+class LeftOut(Strict, frozen=True):
     """Rows that were left out, before and after.
 
     Attributes:
@@ -140,7 +137,7 @@ class LeftOut(_Strict, frozen=True):
 
 
 @final
-class Fitted(_Strict, frozen=True):
+class Fitted(Strict, frozen=True):
     """What else ran than kernels, whose ops stand beside their offsets: content hashes, ascending.
 
     Nothing that ran among the rows of a calibration says how good it is.

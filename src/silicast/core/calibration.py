@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from silicast.core.calibrated import CollectiveCurve, Fitted, HostConstant, InModels, LeftOut
-from silicast.core.errors import SilicastError
+from silicast.core.decode import Strict, decode_json
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.naming import normalise
@@ -26,6 +26,7 @@ KERNELS_ALONE = 3
 """The last layout that speaks of kernels alone."""
 OLDEST = 1
 MAX_FILE_BYTES = 16 << 20
+PAGE = "docs/explanation/calibration.md"
 AGAIN = "make it again with silicast calibrate"
 
 _LogOffset = Annotated[float, Meta(ge=-5, le=5)]
@@ -37,12 +38,8 @@ _Leaf = Annotated[int, Meta(ge=-32_768, le=32_767)]
 _Question = Annotated[int, Meta(ge=0, le=255)]
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
 @final
-class Correction(_Strict, frozen=True):
+class Correction(Strict, frozen=True):
     """A sum of small trees over dimensionless features, as
     :class:`~silicast.learning.oblivious.Trees` holds it.
 
@@ -67,7 +64,7 @@ class Correction(_Strict, frozen=True):
 
 
 @final
-class Interpolation(_Strict, frozen=True):
+class Interpolation(Strict, frozen=True):
     """What measured kernels say of those between them: see
     :mod:`silicast.learning.interpolation`.
 
@@ -96,7 +93,7 @@ class Interpolation(_Strict, frozen=True):
 
 
 @final
-class Repeat(_Strict, frozen=True):
+class Repeat(Strict, frozen=True):
     """One op that was measured itself.
 
     Attributes:
@@ -112,7 +109,7 @@ class Repeat(_Strict, frozen=True):
 
 
 @final
-class Offset(_Strict, frozen=True):
+class Offset(Strict, frozen=True):
     """How far measured times lie from predicted ones.
 
     Attributes:
@@ -151,7 +148,7 @@ class Offset(_Strict, frozen=True):
 
 
 @final
-class Scope(_Strict, frozen=True):
+class Scope(Strict, frozen=True):
     """What was measured: the device, its host and the software; "" = not recorded."""
 
     device: str
@@ -160,7 +157,7 @@ class Scope(_Strict, frozen=True):
 
 
 @final
-class Calibration(_Strict, frozen=True):
+class Calibration(Strict, frozen=True):
     """What was measured on one device.
 
     Attributes:
@@ -259,19 +256,8 @@ def load_calibration(path: Path) -> Calibration:
     Raises:
         SilicastError: unreadable, too large or not a calibration; names file and field.
     """
-    try:
-        content = read_bounded(path, MAX_FILE_BYTES, "a calibration")
-        return msgspec.json.decode(content, type=Calibration)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$").removeprefix(".")
-        raise SilicastError(
-            message, field=field or "calibration", file=str(path), hint=AGAIN
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SilicastError(
-            f"not valid JSON: {error}", field="calibration", file=str(path), hint=AGAIN
-        ) from None
+    content = read_bounded(path, MAX_FILE_BYTES, "a calibration")
+    return decode_json(content, Calibration, file=str(path), page=PAGE, hint=AGAIN)
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
+from silicast.core.decode import decode, decode_json, read_toml
 from silicast.core.errors import SilicastError
 
-FOLDERS = ("engines", "libraries")
+PAGES = {"engines": "docs/how-to/add-an-engine.md", "libraries": "docs/reference/libraries.md"}
+"""Folder -> the page that describes its files."""
+FOLDERS = tuple(PAGES)
 INDEX = "index.json"
 
 T = TypeVar("T")
@@ -57,9 +59,8 @@ def entries(folder: str) -> Mapping[str, Entry]:
     for path in catalog_files(folder, ".toml"):
         if path.parent != CATALOG / folder:
             table = read_toml(path)
-            found[converted(table, Named, path).name] = Entry(
-                msgspec.Raw(msgspec.json.encode(table)), str(path)
-            )
+            named = decode(table, Named, file=str(path), page=PAGES[folder])
+            found[named.name] = Entry(msgspec.Raw(msgspec.json.encode(table)), str(path))
     return found
 
 
@@ -76,42 +77,7 @@ def content_of(folder: str, name: str, kind: type[T]) -> T:
         SilicastError: a user's own file is no ``kind``; names file and field.
     """
     entry = entries(folder)[name]
-    try:
-        return msgspec.json.decode(entry.content, type=kind)
-    except msgspec.ValidationError as error:
-        raise _refused(kind, error, entry.file or name) from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The decoded content of a TOML file.
-
-    Raises:
-        SilicastError: the file cannot be read or is not TOML.
-    """
-    import tomllib  # only user's own files are read as they are
-
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except ValueError as error:  # bad TOML or bad UTF-8
-        raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
-
-
-def converted(table: Mapping[str, Any], kind: type[T], path: Path) -> T:
-    """The content of a file as a ``kind``.
-
-    Raises:
-        SilicastError: it is no ``kind``; names the file and, in the message, the field.
-    """
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise _refused(kind, error, str(path)) from None
-
-
-def _refused(kind: type[object], error: msgspec.ValidationError, file: str) -> SilicastError:
-    return SilicastError(f"not a file of kind {kind.__name__.casefold()}: {error}", file=file)
+    return decode_json(entry.content, kind, file=entry.file or name, page=PAGES[folder])
 
 
 def compiled(folder: str) -> bytes:
@@ -123,7 +89,7 @@ def compiled(folder: str) -> bytes:
     lines: dict[str, bytes] = {}
     for path in sorted((CATALOG / folder).glob("*.toml")):
         table = read_toml(path)
-        name = converted(table, Named, path).name
+        name = decode(table, Named, file=str(path), page=PAGES[folder]).name
         if name in lines:
             raise SilicastError(f"two files for {name}", field="name", file=str(path))
         lines[name] = msgspec.json.encode(name) + b": " + msgspec.json.encode(table)

@@ -73,3 +73,9 @@ def unmodelled(message: str, field: str = "", hint: str = "", *, file: str = "")
 def over_limit(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
     """More than is read or predicted at once."""
     return SilicastError(message, kind="limit", field=field, hint=hint, file=file)
+
+
+def require(condition: bool, message: str, field: str, hint: str = "") -> None:
+    """Raises SilicastError for ``field`` unless ``condition`` holds."""
+    if not condition:
+        raise SilicastError(message, field=field, hint=hint)

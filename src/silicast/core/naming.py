@@ -4,7 +4,6 @@ the organisation before a slash do not count (DESIGN section 4).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar, final
 
@@ -90,6 +89,25 @@ class NameIndex(Generic[T]):
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
         """Up to ``count`` canonical names that look like ``name``, best first."""
-        matches = difflib.get_close_matches(normalise(name)[:80], self._index, n=8, cutoff=0.5)
+        matches = _close(normalise(name), self._index, 8)
         found = dict.fromkeys(self._index[match] for match in matches)
         return list(found)[:count]
+
+
+def near(name: object, known: Iterable[str], count: int = 3) -> str:
+    """A hint that offers the nearest of ``known``, or all of them where they are few.
+
+    >>> near("devise", ["device", "model"])
+    'did you mean device?'
+    """
+    names = [other for other in known if other]
+    folded = {other.casefold(): other for other in names}
+    if matches := _close(str(name).casefold(), folded, count):
+        return f"did you mean {' or '.join(folded[match] for match in matches)}?"
+    return f"known: {', '.join(names[:24])}{', …' if len(names) > 24 else ''}" if names else ""
+
+
+def _close(name: str, known: Iterable[str], count: int) -> list[str]:
+    import difflib  # only a wrong name needs it
+
+    return difflib.get_close_matches(name[:80], list(known), n=count, cutoff=0.5)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-import msgspec
+from silicast.core.decode import Strict
 
 
 @final
-class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Provenance(Strict, frozen=True):
     """Written into a card by ``make artefacts``, which makes again what no longer agrees.
 
     Attributes:

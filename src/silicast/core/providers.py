@@ -15,12 +15,13 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 
 FILE = CATALOG / "execution_models.toml"
 
 
 @final
-class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Provider(Strict, frozen=True):
     """What one execution model declares.
 
     Attributes:

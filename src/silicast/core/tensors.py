@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 
@@ -72,7 +73,7 @@ def read_tensors(path: Path, sha256: str = "") -> dict[str, NDArray[Any]]:
         )
     try:
         return _decoded(whole)
-    except (ValueError, KeyError, TypeError, struct.error, msgspec.DecodeError) as error:
+    except (ValueError, KeyError, TypeError, struct.error, SilicastError) as error:
         raise SilicastError(
             f"is no safetensors file: {error}", file=str(path), field="artefact"
         ) from None
@@ -82,7 +83,7 @@ def _decoded(whole: bytes) -> dict[str, NDArray[Any]]:
     (size,) = struct.unpack_from("<Q", whole)
     if size > min(_LARGEST_HEADER, len(whole) - 8):
         raise ValueError(f"a header of {size} bytes")
-    header = msgspec.json.decode(whole[8 : 8 + size])
+    header = decode_json(whole[8 : 8 + size], dict[str, Any])
     found: dict[str, NDArray[Any]] = {}
     for name, entry in header.items():
         if name == "__metadata__":

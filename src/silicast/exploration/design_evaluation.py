@@ -15,7 +15,7 @@ from silicast.accelerator.counting.layers import Layer, distinct
 from silicast.accelerator.design.architecture_file import Design, build, design_path
 from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.mapper.task import sized
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import I64

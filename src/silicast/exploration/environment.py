@@ -5,7 +5,7 @@ Needs gymnasium (``pip install 'silicast[design]'``); nothing else in the packag
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import gymnasium
 import numpy as np
@@ -41,7 +41,7 @@ class DesignEnvironment(gymnasium.Env[F32, I64]):
         SilicastError: an objective has no reference, or one that is not above zero.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium's own attribute
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(self, problem: Problem, steps: int = 100) -> None:
         for objective in problem.objectives:

@@ -12,7 +12,7 @@ from typing import Any, Literal, final
 
 import msgspec
 
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.exploration.history import Objective
 from silicast.exploration.space import Parameter, Space, Value
@@ -20,11 +20,7 @@ from silicast.exploration.space import Parameter, Space, Value
 MOST_LEVELS = 100_000
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class ParameterTable(_Strict, frozen=True):
+class ParameterTable(Strict, frozen=True):
     """``[[parameter]]``: a list of ``values``, or a ``range`` with a ``step`` or ``factor``."""
 
     name: str
@@ -37,7 +33,7 @@ class ParameterTable(_Strict, frozen=True):
     when: dict[str, list[Any]] = {}
 
 
-class LawTable(_Strict, frozen=True):
+class LawTable(Strict, frozen=True):
     """``[[law]]``: a number of the base that moves with a parameter, by a power of it."""
 
     path: str
@@ -45,7 +41,7 @@ class LawTable(_Strict, frozen=True):
     power: float
 
 
-class ObjectiveTable(_Strict, frozen=True):
+class ObjectiveTable(Strict, frozen=True):
     """``[[objective]]``: a metric that counts."""
 
     metric: str
@@ -53,7 +49,7 @@ class ObjectiveTable(_Strict, frozen=True):
     reference: float | None = None
 
 
-class EvaluationTable(_Strict, frozen=True):
+class EvaluationTable(Strict, frozen=True):
     """``[evaluation]``: how mappings are chosen."""
 
     objective: Literal["energy", "latency", "edp"] = "energy"
@@ -61,7 +57,7 @@ class EvaluationTable(_Strict, frozen=True):
     mappings: Literal["search", "all"] = "search"
 
 
-class DieTable(_Strict, frozen=True):
+class DieTable(Strict, frozen=True):
     """``[die]``: what the metric ``die_cost_usd`` takes."""
 
     node_nm: float
@@ -69,7 +65,7 @@ class DieTable(_Strict, frozen=True):
     defects_per_cm2: float | None = None
 
 
-class SpaceFile(_Strict, frozen=True):
+class SpaceFile(Strict, frozen=True):
     """The whole file."""
 
     base: str
@@ -125,14 +121,7 @@ def read_space(path: Path) -> ReadSpace:
 
 def space_of(table: Mapping[str, Any], file: str = "") -> ReadSpace:
     """As :func:`read_space`, of a decoded file."""
-    try:
-        content = msgspec.convert(table, SpaceFile)
-    except msgspec.ValidationError as error:
-        said, _, where = str(error).partition(" - at `$")
-        raise SilicastError(
-            said, field=where.strip("`.") or "file", file=file,
-            hint="see docs/how-to/search-designs.md",
-        ) from None  # fmt: skip
+    content = decode(table, SpaceFile, file=file, page="docs/how-to/search-designs.md")
     try:
         return ReadSpace(content, _space(content), _objectives(content), file)
     except SilicastError as error:

@@ -9,6 +9,7 @@ from typing import Any, final
 import msgspec
 import numpy as np
 
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.exploration.history import History, Outcome
@@ -53,13 +54,13 @@ class SearchState:
         )
 
 
-class _Tried(msgspec.Struct):
+class _Tried(msgspec.Struct, frozen=True):
     code: int
     metrics: dict[str, float] = {}
     infeasible: str = ""
 
 
-class _File(msgspec.Struct):
+class _File(msgspec.Struct, frozen=True):
     identity: str
     method: str
     seed: int
@@ -115,12 +116,10 @@ def read_state(path: Path, problem: Problem, method: str, seed: int) -> SearchSt
         SilicastError: the file cannot be read, or is of another search: says what differs.
     """
     file = str(path)
-    try:
-        content = msgspec.json.decode(read_bounded(path, MAX_BYTES, "a search"), type=_File)
-    except msgspec.DecodeError as error:
-        raise SilicastError(
-            f"is no file of a search: {error}", file=file, hint="name another file"
-        ) from None
+    content = decode_json(
+        read_bounded(path, MAX_BYTES, "a search"), _File, file=file,
+        page="docs/how-to/search-designs.md", hint="name another file",
+    )  # fmt: skip
     for field, found, expected in (
         ("identity", content.identity, problem.identity),
         ("method", content.method, method), ("seed", content.seed, seed),

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-import msgspec
-
+from silicast.core.decode import decode_json
 from silicast.core.errors import ErrorKind, SilicastError
 from silicast.core.files import read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
@@ -169,14 +168,11 @@ class Source:
     def _decoded(self, text: bytes, kind: type[T], line: int = 0) -> T:
         where = f"line {line}" if line else "file"
         try:
-            return msgspec.json.decode(text, type=kind)
-        except msgspec.ValidationError as error:
-            message, _, at = str(error).partition(" - at ")
-            raise self.error(message, at.strip("`$.") or where) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self.error(f"is no JSON: {error}", where, CUT_OFF) from None
-        except RecursionError:
-            raise self.error("is JSON nested too deeply", where, kind="limit") from None
+            return decode_json(text, kind, page="docs/how-to/import-measurements.md")
+        except SilicastError as error:
+            is_cut = error.message.startswith("not valid JSON")
+            hint = f"{CUT_OFF}; {error.hint}" if is_cut else error.hint
+            raise self.error(error.message, error.field or where, hint, kind=error.kind) from None
 
     def objects(self) -> list[tuple[int, dict[str, Any]]]:
         """Its JSON objects with their numbers: one file, one a line, or a list of them.

@@ -13,7 +13,7 @@ from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
 from silicast.core.providers import provided_files, reader_of
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import build, decode
+from silicast.hardware.device_file import build, decode_device
 from silicast.hardware.index import DEVICES, Entry, device_files, device_names
 
 MAX_DEVICE_FILE_BYTES = 1 << 20
@@ -97,7 +97,7 @@ def _described(data: Mapping[str, Any], file: str) -> Device:
     """The device that a table describes, whatever others of its name are; raises as
     :func:`device_from`.
     """
-    found = decode(_completed(data, file), file=file)
+    found = decode_device(_completed(data, file), file=file)
     if Path(file).parent == DEVICES:  # tests hold those of the package against physics
         return build(found)
     from silicast.hardware.plausibility import require_plausible

@@ -16,7 +16,7 @@ from silicast.core.naming import normalise
 from silicast.core.providers import Provider, reader_of
 from silicast.hardware.catalog import read_device_file, with_base
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import DeviceFile, LinkTable, decode, tabulate
+from silicast.hardware.device_file import DeviceFile, LinkTable, decode_device, tabulate
 from silicast.hardware.host import hosts
 from silicast.hardware.index import device_names
 from silicast.hardware.plausibility import Problem, implausible
@@ -50,7 +50,7 @@ def check_device(
     except SilicastError as error:
         if error.kind == "io":
             raise
-        return [Problem(error.field or "file", "a device file", error.message)]
+        return [Problem(error.field or "file", "a device file", error.message, remedy=error.hint)]
     problems = [*implausible(table), *_sources(table), *_stand_ins(table), *_names(table)]
     problems.extend(_surroundings(table))
     if strict:
@@ -72,8 +72,8 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
     if isinstance(device, Device):
         return tabulate(device)
     if isinstance(device, Mapping):
-        return decode(with_base(device))
-    return decode(with_base(read_device_file(Path(device))), file=str(device))
+        return decode_device(with_base(device))
+    return decode_device(with_base(read_device_file(Path(device))), file=str(device))
 
 
 def _sources(table: DeviceFile) -> Iterator[Problem]:

@@ -6,14 +6,11 @@ converted to SI once, in :func:`build`.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
-import msgspec
-
-from silicast.core.errors import SilicastError
+from silicast.core.decode import Strict, decode
 from silicast.hardware.device import (
     NO_CAP,
     Clocks,
@@ -32,11 +29,7 @@ _STEP = re.compile(r"\[(\d+)\]|\.?([^.\[\]]+)")
 _NAMED_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class ArrayTable(_Strict, frozen=True):
+class ArrayTable(Strict, frozen=True):
     """``[compute...array]``: the arrays of multipliers in one core."""
 
     rows: int
@@ -44,7 +37,7 @@ class ArrayTable(_Strict, frozen=True):
     count: int = 1
 
 
-class ComputeTable(_Strict, frozen=True):
+class ComputeTable(Strict, frozen=True):
     """``[compute]``: a level; ``pipes.<name>.<dtype>`` = operations per clock and core."""
 
     name: str
@@ -54,7 +47,7 @@ class ComputeTable(_Strict, frozen=True):
     array: ArrayTable | None = None
 
 
-class MemoryTable(_Strict, frozen=True):
+class MemoryTable(Strict, frozen=True):
     """``[memory.<level>]``: give the capacity in one unit, the bandwidth of one instance in one.
 
     ``peak_bytes_per_clock`` is what the wires carry, for bounds; left out = the bandwidth.
@@ -75,7 +68,7 @@ class MemoryTable(_Strict, frozen=True):
     inline_ecc: bool = False
 
 
-class ClocksTable(_Strict, frozen=True):
+class ClocksTable(Strict, frozen=True):
     """``[clocks]`` in MHz; leave out what is not published."""
 
     boost_mhz: float
@@ -83,7 +76,7 @@ class ClocksTable(_Strict, frozen=True):
     max_mhz: float | None = None
 
 
-class PowerTable(_Strict, frozen=True):
+class PowerTable(Strict, frozen=True):
     """``[power]`` in watts; ``least_w`` where makers of systems choose the limit: the smallest."""
 
     cap_w: float | None = None
@@ -91,7 +84,7 @@ class PowerTable(_Strict, frozen=True):
     least_w: float | None = None
 
 
-class CubeTable(_Strict, frozen=True):
+class CubeTable(Strict, frozen=True):
     """``cube`` of a link: links of a device, and those that two, three and four of a quad use."""
 
     links: int
@@ -100,7 +93,7 @@ class CubeTable(_Strict, frozen=True):
     four: int
 
 
-class LinkTable(_Strict, frozen=True):
+class LinkTable(Strict, frozen=True):
     """``[links.<name>]``: per device and direction."""
 
     bandwidth_gb_per_s: float
@@ -113,7 +106,7 @@ class LinkTable(_Strict, frozen=True):
     peer_access: bool = True
 
 
-class DeviceFile(_Strict, frozen=True):
+class DeviceFile(Strict, frozen=True):
     """A whole device file; the same structure may stand inline in a scenario."""
 
     name: str
@@ -134,134 +127,13 @@ class DeviceFile(_Strict, frozen=True):
     unknown: list[str] = []
 
 
-def decode(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
+def decode_device(data: Mapping[str, Any], *, file: str = "") -> DeviceFile:
     """The decoded content of a device file, as a table whose types are right.
 
     Raises:
         SilicastError: a field is missing, unknown or of the wrong type; names file and field.
     """
-    try:
-        return msgspec.convert(data, DeviceFile)
-    except (msgspec.ValidationError, RecursionError) as error:
-        refused = refusal(error, data, DeviceFile, "docs/reference/devices.md")
-        raise refused.located(refused.field or "device", file) from None
-
-
-def refusal(
-    error: Exception, data: Mapping[str, Any], kind: type[msgspec.Struct], page: str
-) -> SilicastError:
-    """What a user is told of a table that is no ``kind``: field, what was expected, what to do.
-
-    Args:
-        error: of msgspec, when it converted ``data`` to ``kind``.
-        page: of the documentation, that describes every field.
-    """
-    text = str(error)
-    message, _, _ = text.partition(" - at ")
-    path, hint = _located(data, text, kind), f"{page} describes every field"
-    table = _table_at(kind, [index or name for index, name in _STEP.findall(path)])
-    if named := _NAMED_FIELD.fullmatch(message):
-        unknown = named[1] == "contains unknown"
-        message = f"unknown field {named[2]!r}" if unknown else f"{named[2]!r} is missing"
-        path = f"{path}.{named[2]}" if path else named[2]
-        known = getattr(table, "__struct_fields__", ())
-        near = difflib.get_close_matches(named[2].casefold(), known, n=2) if unknown else ()
-        hint = f"did you mean {' or '.join(near)}? {hint}" if near else hint
-    if message.startswith("Invalid enum value"):
-        found = message.removeprefix("Invalid enum value").strip()
-        message = f"expected one of {', '.join(map(str, _choices(table)))}, found {found}"
-    return SilicastError(_plain(message), field=path, hint=hint)
-
-
-def _table_at(kind: Any, steps: Sequence[str]) -> Any:
-    """The declared type at a path.
-
-    >>> _table_at(DeviceFile, ["memory", "dram"]).__name__
-    'MemoryTable'
-    """
-    for step in steps:
-        if hasattr(kind, "__struct_fields__"):
-            kind = get_type_hints(kind).get(step)
-        else:
-            kind = next((each for each in get_args(kind)[::-1] if each is not Ellipsis), None)
-        if type(None) in get_args(kind):
-            kind = next(each for each in get_args(kind) if each is not type(None))
-    return kind
-
-
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """Words that a field takes.
-
-    >>> from typing import Literal
-    >>> _choices(tuple[Literal["read", "fill"], ...])
-    ('read', 'fill')
-    """
-    while (args := get_args(kind)) and not isinstance(args[0], str | int):
-        kind = args[0]
-    return args
-
-
-_WORDS = {
-    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
-    "object": "a table", "array": "a list",
-}  # fmt: skip
-
-
-def _plain(message: str) -> str:
-    """A message of the decoder in the words of a file.
-
-    >>> _plain("Expected `float | null`, got `str`")
-    'expected a number, found text'
-    """
-    text = message.replace(" | null`", "`")
-    for code, word in _WORDS.items():
-        text = text.replace(f"`{code}`", word)
-    text = text.replace(", got ", ", found ")
-    return text[:1].lower() + text[1:] if text.startswith("Expected") else text
-
-
-def _located(data: Mapping[str, Any], text: str, kind: type[msgspec.Struct]) -> str:
-    """The dotted path of an error, whose own path says "[...]" for the key of a table.
-
-    Each key is tried alone: the one that gives the same error is meant.
-
-    >>> text = "Object missing required field `x` - at `$.links[...]`"
-    >>> _located({"links": {"pcie": {}}}, text, DeviceFile)
-    'links'
-    """
-    path = text.partition(" - at ")[2].strip("`").removeprefix("$").removeprefix(".")
-    if not path.startswith("key"):
-        while "[...]" in path:
-            head, _, tail = path.partition("[...]")
-            steps = [int(a) if a else b for a, b in _STEP.findall(head)]
-            found = _meant(data, steps, text, kind)
-            path = f"{head}{tail}" if found is None else f"{head}.{found}{tail}"
-    return path.replace("[...]", "")
-
-
-def _meant(
-    data: Mapping[str, Any], steps: list[int | str], text: str, kind: type[msgspec.Struct]
-) -> str | None:
-    """The key of the table at ``steps`` whose value is wrong as ``text`` says, or None."""
-    table: Any = data
-    for step in steps:
-        table = table[step]
-    for key in table if isinstance(table, Mapping) else ():
-        try:
-            msgspec.convert(_with_only(data, steps, key), kind)
-        except msgspec.ValidationError as error:
-            if str(error) == text:
-                return str(key)
-    return None
-
-
-def _with_only(value: Any, steps: list[int | str], key: str) -> Any:
-    """``value`` whose table at ``steps`` has one key."""
-    if not steps:
-        return {key: value[key]}
-    changed: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    changed[steps[0]] = _with_only(value[steps[0]], steps[1:], key)
-    return changed
+    return decode(data, DeviceFile, file=file, page="docs/reference/devices.md")
 
 
 def build(table: DeviceFile) -> Device:

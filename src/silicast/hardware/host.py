@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-import msgspec
-
 from silicast.core.catalog import catalog_files
-from silicast.core.errors import SilicastError
+from silicast.core.decode import Strict, read_table
 from silicast.core.naming import NameIndex
 
 
@@ -36,7 +33,7 @@ class Host:
 
 
 @final
-class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostEntry(Strict, frozen=True):
     """``[host.<name>]`` of the catalog; ``default_for`` are systems of ``catalog/clusters``;
     ``memory_gb``
     and ``memory_gb_per_s`` are of a node of these.
@@ -50,7 +47,7 @@ class HostEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, str] = {}
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(Strict, frozen=True):
     host: dict[str, HostEntry]
 
 
@@ -63,10 +60,7 @@ def hosts() -> NameIndex[HostEntry]:
     """
     entries: dict[str, tuple[HostEntry, list[str]]] = {}
     for path in catalog_files("hosts", ".toml"):
-        try:
-            file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
-        except (ValueError, msgspec.ValidationError) as error:
-            raise SilicastError(str(error), file=str(path)) from None
+        file = read_table(path, _File, "docs/reference/devices.md")
         entries.update({name: (entry, entry.aliases) for name, entry in file.host.items()})
     return NameIndex("host", entries)
 

@@ -15,6 +15,7 @@ from typing import final
 import msgspec
 
 from silicast.core.catalog import CATALOG, catalog_files
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex, normalise
 
@@ -40,13 +41,13 @@ class Entry(msgspec.Struct, frozen=True):
     architecture: str = ""
 
 
-class _NotYetGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _NotYetGroup(Strict, frozen=True):
     vendor: str
     missing: str
     devices: dict[str, list[str]]
 
 
-class _NotYetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _NotYetFile(Strict, frozen=True):
     group: list[_NotYetGroup]
 
 

@@ -11,10 +11,8 @@ from dataclasses import replace
 from functools import cache
 from typing import final
 
-import msgspec
-
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import converted, read_toml
+from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError
 from silicast.hardware.device import ComputeLevel, Device
 
@@ -23,7 +21,7 @@ GIB, KIB = float(1 << 30), 1024
 
 
 @final
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Profile(Strict, frozen=True):
     """A part of a board that hardware keeps apart.
 
     Attributes:
@@ -39,7 +37,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Slices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Slices(Strict, frozen=True):
     """Sharing in time.
 
     Attributes:
@@ -60,7 +58,7 @@ class Slices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Judged(Strict, frozen=True):
     """Judged error of a step in a mode; ``on``: where there is the mode, () = anywhere."""
 
     log_sd: float
@@ -68,7 +66,7 @@ class Judged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Board(Strict, frozen=True):
     """Profiles of some devices."""
 
     devices: list[str]
@@ -76,7 +74,7 @@ class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Sharing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Sharing(Strict, frozen=True):
     """A file of ``catalog/partitions``."""
 
     time_slice: Slices
@@ -90,7 +88,7 @@ class Sharing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def sharing() -> Sharing:
     """What is known of sharing a device."""
     path = CATALOG / "partitions" / "nvidia.toml"
-    return converted(read_toml(path), Sharing, path)
+    return read_table(path, Sharing, "docs/explanation/colocation.md")
 
 
 def profiles_of(device: Device) -> Sequence[Profile]:

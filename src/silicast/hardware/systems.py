@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeVar, final
-
-import msgspec
+from typing import TypeVar, final
 
 from silicast.core.catalog import catalog_files
-from silicast.core.errors import SilicastError
+from silicast.core.decode import Strict, read_table
 from silicast.core.naming import NameIndex
 
 
 @final
-class NetworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NetworkEntry(Strict, frozen=True):
     """``[network.<name>]``: one device's share, per direction; ``kind`` ("infiniband", "roce",
     "efa", "tcp") is what its latency and share of the wire depend on.
     """
@@ -28,7 +25,7 @@ class NetworkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class SystemEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SystemEntry(Strict, frozen=True):
     """``[system.<name>]``: a node, what joins its devices, and what joins nodes.
 
     ``device`` is what the system is sold with ("" = any); ``domain`` devices share the link
@@ -50,7 +47,7 @@ class SystemEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, str] = {}
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(Strict, frozen=True):
     network: dict[str, NetworkEntry] = {}
     system: dict[str, SystemEntry] = {}
 
@@ -86,8 +83,4 @@ def _index(kind: str, entries: list[tuple[str, T]]) -> NameIndex[T]:
 
 def _files() -> Iterator[_File]:
     for path in catalog_files("clusters", ".toml"):
-        try:
-            data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-            yield msgspec.convert(data, _File)
-        except (ValueError, msgspec.ValidationError) as error:
-            raise SilicastError(str(error), file=str(path)) from None
+        yield read_table(path, _File, "docs/reference/devices.md")

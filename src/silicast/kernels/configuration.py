@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
-from msgspec import Struct, convert
+from msgspec import convert
 
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError, unknown_name
 
 Pairs = tuple[tuple[str, int | str], ...]
@@ -29,7 +29,7 @@ MOST = 1 << 20
 
 
 @final
-class Setting(Struct, frozen=True, forbid_unknown_fields=True):
+class Setting(Strict, frozen=True):
     """One value of a kind of configuration.
 
     Attributes:
@@ -46,7 +46,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Kind(Struct, frozen=True, forbid_unknown_fields=True):
+class Kind(Strict, frozen=True):
     """One kind of configuration; ``catalog/tuning/kinds.toml`` says what each field means."""
 
     execution_model: str

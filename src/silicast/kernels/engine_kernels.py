@@ -13,6 +13,7 @@ from typing import final
 import msgspec
 
 from silicast.core.compiled import content_of, entries
+from silicast.core.decode import Strict
 from silicast.core.dtypes import RECIPES
 from silicast.workload.libraries.catalog import library_names
 
@@ -24,7 +25,7 @@ CALLS = ("append", "rope", "quantize", "route", "project")
 
 
 @final
-class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EngineKernels(Strict, frozen=True):
     """Kernels of one engine.
 
     Attributes:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG, catalog_hash
+from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.core.provenance import Provenance
@@ -27,7 +28,7 @@ FORMAT = 2
 
 
 @final
-class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Trained(Strict, frozen=True):
     """One correction: of some formats on one architecture.
 
     Attributes:
@@ -75,7 +76,7 @@ C = TypeVar("C", bound=CardOfTensors)
 
 
 @final
-class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Card(Strict, frozen=True):
     """What an artefact is: data, split, command, date, the hash of its tensors, its parts, and
     what it was made from (None = not recorded).
     """
@@ -301,10 +302,8 @@ def read_card(
     Raises:
         SilicastError: a card or tensors that are broken, of another version or hash.
     """
-    try:
-        card = msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.DecodeError as error:
-        raise SilicastError(f"is no card: {error}", file=str(path), field="card") from None
+    page = "docs/explanation/shipped-numbers.md"
+    card = decode_json(path.read_bytes(), kind, file=str(path), page=page, hint=AGAIN)
     if card.format not in formats:
         raise SilicastError(
             f"has format {card.format}, this version reads {formats[0]}",

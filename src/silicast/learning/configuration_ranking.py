@@ -23,11 +23,11 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.dtypes import Recipe
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
@@ -63,7 +63,7 @@ CHOICE_EDGES = "choice_edges"
 
 
 @final
-class RankerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RankerCard(Strict, frozen=True):
     """What a ranker is.
 
     Attributes:

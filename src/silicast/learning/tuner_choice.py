@@ -20,11 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.numerics import F64, exp_fixed, folded
 from silicast.core.provenance import Provenance
 from silicast.hardware.device import Device
@@ -118,7 +118,7 @@ def compiler_number(version: str) -> float:
 
 
 @final
-class TunerCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TunerCard(Strict, frozen=True):
     """What was learned, from what and how well.
 
     Attributes:

@@ -16,6 +16,7 @@ from typing import BinaryIO, final
 import msgspec
 
 import silicast
+from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.growing import GrowingFile
 from silicast.core.hashing import files_hash
@@ -28,11 +29,12 @@ SUFFIX = ".resume"
 KIND, FORMAT = "silicast batch", 1
 MADE_ANEW = 8
 """Answers that are compared where there is no record."""
+PAGE = "docs/how-to/run-a-batch.md"
 ANEW = "name another file with -o, or remove this one to answer all cases anew"
 
 
 @final
-class Maker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Maker(Strict, frozen=True):
     """What made the answers.
 
     Attributes:
@@ -52,7 +54,7 @@ class Maker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Piece(Strict, frozen=True):
     """Cases that were answered together.
 
     Attributes:
@@ -109,8 +111,8 @@ def kept_answers(stream: BinaryIO, target: Path) -> Iterator[Kept]:
         if not line.endswith(b"\n"):
             return
         try:
-            yield msgspec.json.decode(line, type=Kept)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            yield decode_json(line, Kept)
+        except SilicastError:
             raise _refused(target, f"line {number} is no answer of `silicast batch`") from None
 
 
@@ -229,12 +231,19 @@ def _read(path: Path) -> tuple[Maker | None, list[Piece]]:
     if not first:
         return None, []
     try:
-        maker = msgspec.json.decode(first, type=Maker)
-        if maker.kind != KIND:
-            raise _refused(path, f"is of {maker.kind[:40]!r}, no record of a batch")
-        return maker, _latest(msgspec.json.decode(line, type=Piece) for line in others)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _refused(path, f"is no record of a batch: {error}") from None
+        maker = decode_json(first, Maker, page=PAGE, hint=ANEW, line=1)
+        pieces = [
+            decode_json(line, Piece, page=PAGE, hint=ANEW, line=number)
+            for number, line in enumerate(others, 2)
+        ]
+    except SilicastError as error:
+        message = f"is no record of a batch: {error.message}"
+        raise SilicastError(
+            message, kind="io", field=error.field, hint=error.hint, file=str(path)
+        ) from None
+    if maker.kind != KIND:
+        raise _refused(path, f"is of {maker.kind[:40]!r}, no record of a batch")
+    return maker, _latest(pieces)
 
 
 def _latest(noted_pieces: Iterable[Piece]) -> list[Piece]:

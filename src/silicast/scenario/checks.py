@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from silicast.core.errors import SilicastError, over_limit, unknown_name
+from silicast.core.errors import SilicastError, over_limit, require, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.scenario.reading.limits import MAX_STATIC_BATCH
-from silicast.scenario.reading.strict import near, require
 from silicast.scenario.schema import ParallelTable, PoolTable, PrecisionTable, RawScenario
 from silicast.scenario.workloads import (
     CapacityWorkload,

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.decode import decode as decode_table
+from silicast.core.errors import SilicastError, require, unknown_name
 from silicast.core.plain_data import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.checks import check_workload
-from silicast.scenario.reading.strict import convert, require
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario
 from silicast.scenario.workloads import BY_TASK, Workload
 
 if TYPE_CHECKING:
     from silicast.scenario.kernels.kernel_case import KernelCase
 
+PAGE = "docs/reference/scenario.md"
 MAX_POOLS = 64
 
 
@@ -86,7 +87,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     """
     if not checked:
         check_tree(tree)
-    raw = convert(tree, RawScenario)
+    raw = decode_table(tree, RawScenario, page=PAGE)
     folder = folder or Path()
     pools = _tables(raw.pools, PoolTable, "pools")
     links = _tables(raw.links, PoolLinkTable, "links")
@@ -154,7 +155,7 @@ def _workload(raw: RawScenario, pools: dict[str, PoolTable], folder: Path) -> Wo
     from silicast.scenario.reading.usual_lengths import with_output_len  # which asks for models
 
     stated = with_output_len(raw.workload, raw, pools, folder)
-    found: Any = convert(stated, BY_TASK[raw.task], "workload")
+    found: Any = decode_table(stated, BY_TASK[raw.task], field="workload", page=PAGE)
     workload: Workload = found
     return workload
 
@@ -163,4 +164,7 @@ def _tables(data: dict[str, Any] | None, to: type[Any], field: str) -> dict[str,
     if data is None:
         return {}
     require(0 < len(data) <= MAX_POOLS, f"expected 1 to {MAX_POOLS}, found {len(data)}", field)
-    return {name: convert(table, to, f"{field}.{name}") for name, table in data.items()}
+    return {
+        name: decode_table(table, to, field=f"{field}.{name}", page=PAGE)
+        for name, table in data.items()
+    }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.hardware.catalog import device_from, find_device, load_device_file
 from silicast.hardware.device import NO_CAP, Device, Link
@@ -15,7 +16,6 @@ from silicast.hardware.host import Host, hosts
 from silicast.hardware.host import host_of as catalog_host
 from silicast.learning.tiers import Evidence
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading.strict import convert, fields_of, near
 from silicast.scenario.schema import ClusterTable, EngineTable, LimitsTable, LinkTable
 from silicast.workload.transformers.plan import Plan
 
@@ -175,27 +175,12 @@ def find_any_model(spec: str | dict[str, Any], folder: Path, field: str = "model
         SilicastError: an unknown name (the nearest are offered), a model that is known but not
             modelled ("not_yet"), a bad field or file.
     """
-    from silicast.workload.models.lookup import is_configuration, model_from
-    from silicast.workload.models.model_file import HF_NAMES, ModelTable
+    from silicast.workload.models.lookup import model_from
 
     try:
-        if isinstance(spec, dict) and not is_configuration(spec):
-            convert({HF_NAMES.get(key, key): value for key, value in spec.items()}, ModelTable)
         return model_from(_from_folder(spec, folder))
     except SilicastError as error:
-        raise _placed(_near_fields(_with_kind(error, spec)), field) from None
-
-
-def _near_fields(error: SilicastError) -> SilicastError:
-    """An unknown field of a model with the nearest of all that it could have."""
-    from silicast.workload.models.model_file import HF_NAMES, ModelTable
-
-    if not error.message.startswith("unknown field") or "." in error.field:
-        return error
-    return unknown_name(
-        error.message, error.field, near(error.field, [*fields_of(ModelTable), *HF_NAMES]),
-        file=error.file,
-    )  # fmt: skip
+        raise _placed(_with_kind(error, spec), field) from None
 
 
 def _from_folder(spec: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:

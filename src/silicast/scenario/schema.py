@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from silicast.core.decode import Terse
 from silicast.scenario.reading.limits import (
     Count,
     Degree,
@@ -19,7 +20,6 @@ from silicast.scenario.reading.limits import (
     NonNegative,
     Positive,
 )
-from silicast.scenario.reading.strict import Table
 
 Task = Literal[
     "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",
@@ -29,7 +29,7 @@ TierChoice = Literal["auto", "bound", "analytic", "cross-device", "scaled", "cal
 FORMAT = 1
 
 
-class LinkTable(Table, frozen=True):
+class LinkTable(Terse, frozen=True):
     """A kind of link between devices or nodes, per device and direction."""
 
     kind: Name = "custom"
@@ -39,14 +39,14 @@ class LinkTable(Table, frozen=True):
     switched: bool = True
 
 
-class SlowTable(Table, frozen=True):
+class SlowTable(Terse, frozen=True):
     """Devices that run slower than the rest."""
 
     fraction: Fraction
     slowdown: Annotated[float, Meta(ge=1, le=100)]
 
 
-class FailureTable(Table, frozen=True):
+class FailureTable(Terse, frozen=True):
     """How often a device fails and what that costs."""
 
     mtbf_hours_per_gpu: Positive
@@ -55,7 +55,7 @@ class FailureTable(Table, frozen=True):
     checkpoint_s: NonNegative = 0.0
 
 
-class ClusterTable(Table, frozen=True):
+class ClusterTable(Terse, frozen=True):
     """Devices and what joins them.
 
     ``topology`` is a system of the catalog ("dgx-h100"); ``intra_node`` and ``inter_node`` name a
@@ -78,7 +78,7 @@ class ClusterTable(Table, frozen=True):
     price_per_gpu_hour: NonNegative | None = None
 
 
-class HostTable(Table, frozen=True):
+class HostTable(Terse, frozen=True):
     """The host: ``factor`` is its single-thread speed against the reference host.
 
     A ``cpu`` of the catalog has its own factor; a free name needs one. ``memory_gb`` and its rate
@@ -92,14 +92,14 @@ class HostTable(Table, frozen=True):
     link_gb_per_s: Positive | None = None
 
 
-class LimitsTable(Table, frozen=True):
+class LimitsTable(Terse, frozen=True):
     """Limits the user set on a device."""
 
     power_w: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     clock_mhz: Annotated[float, Meta(gt=0, le=1e5)] | None = None
 
 
-class PrecisionTable(Table, frozen=True):
+class PrecisionTable(Terse, frozen=True):
     """Number formats; what is left out is as the checkpoint says, else bf16.
 
     ``experts`` and ``attention``: recipes of the routed experts and of attention's projections,
@@ -115,7 +115,7 @@ class PrecisionTable(Table, frozen=True):
     attention: Name | None = None
 
 
-class ParallelTable(Table, frozen=True):
+class ParallelTable(Terse, frozen=True):
     """Parallel degrees.
 
     ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or the degree
@@ -137,7 +137,7 @@ class ParallelTable(Table, frozen=True):
     schedule: Name | None = None
 
 
-class EngineTable(Table, frozen=True):
+class EngineTable(Terse, frozen=True):
     """The engine or framework; ``options`` are its own."""
 
     name: Name
@@ -145,7 +145,7 @@ class EngineTable(Table, frozen=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class PoolTable(Table, frozen=True):
+class PoolTable(Terse, frozen=True):
     """Replicas of one deployment. What is left out is as at the top of the scenario, the price of a
     device as in ``cluster``.
     """
@@ -161,7 +161,7 @@ class PoolTable(Table, frozen=True):
     price_per_gpu_hour: NonNegative | None = None
 
 
-class PoolLinkTable(Table, frozen=True):
+class PoolLinkTable(Terse, frozen=True):
     """What joins two pools."""
 
     source: Name | None = msgspec.field(default=None, name="from")
@@ -171,7 +171,7 @@ class PoolLinkTable(Table, frozen=True):
     latency_us: NonNegative | None = None
 
 
-class SpeculativeTable(Table, frozen=True):
+class SpeculativeTable(Terse, frozen=True):
     """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each, of
     those that are kept where all before them were; ``tree`` how many tokens of a sequence a step
     verifies where drafts branch.
@@ -186,7 +186,7 @@ class SpeculativeTable(Table, frozen=True):
     tree: Annotated[int, Meta(ge=2, le=1024)] | None = None
 
 
-class LoraTable(Table, frozen=True):
+class LoraTable(Terse, frozen=True):
     """Low-rank adapters: ``adapters`` is how many are in use at once."""
 
     rank: Annotated[int, Meta(ge=1, le=65536)]
@@ -194,14 +194,14 @@ class LoraTable(Table, frozen=True):
     adapters: Count = 1
 
 
-class ColocationTable(Table, frozen=True):
+class ColocationTable(Terse, frozen=True):
     """Several pools on the same devices; shares by pool, or in the pools' order."""
 
     mode: Literal["time_slice", "mps", "mig"]
     shares: dict[str, Fraction] | Annotated[list[Fraction], Meta(min_length=1)] | None = None
 
 
-class RawScenario(Table, frozen=True):
+class RawScenario(Terse, frozen=True):
     """A scenario as it is written; tables whose type depends on others are decoded after it.
 
     ``router`` chooses the replica of a request: "round_robin", "random", "least_loaded", "session",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from silicast.core.decode import Terse
 from silicast.core.plain_data import MAX_ENTRIES
 from silicast.scenario.reading.limits import (
     Batch,
@@ -23,10 +24,9 @@ from silicast.scenario.reading.limits import (
     TokenList,
     Tokens,
 )
-from silicast.scenario.reading.strict import Table
 
 
-class CollectiveWorkload(Table, frozen=True):
+class CollectiveWorkload(Terse, frozen=True):
     """One collective call; ``bytes`` as nccl-tests counts them. ``groups`` of ``gpus`` devices
     call it at once, each of every ``group_stride``-th device.
     """
@@ -44,7 +44,7 @@ class CollectiveWorkload(Table, frozen=True):
     launch: Name | None = None
 
 
-class GraphWorkload(Table, frozen=True):
+class GraphWorkload(Terse, frozen=True):
     """A whole model once, or a program: a file, or a package's model ("timm:resnet50") with
     ``sizes`` by their names; training is forward and backward.
     """
@@ -57,7 +57,7 @@ class GraphWorkload(Table, frozen=True):
     optimizer: Name | None = None
 
 
-class InferenceWorkload(Table, frozen=True):
+class InferenceWorkload(Terse, frozen=True):
     """One static batch: all prefilled at once, then ``output_len - 1`` decode steps."""
 
     output_len: Tokens
@@ -66,7 +66,7 @@ class InferenceWorkload(Table, frozen=True):
     input_len: Tokens | None = None
 
 
-class DistributionTable(Table, frozen=True):
+class DistributionTable(Terse, frozen=True):
     """A distribution of lengths; which numbers it takes depends on its kind."""
 
     kind: Literal[
@@ -86,7 +86,7 @@ class DistributionTable(Table, frozen=True):
 Length = Tokens | DistributionTable
 
 
-class TraceRow(Table, frozen=True):
+class TraceRow(Terse, frozen=True):
     """One request of a trace; its first ``prefix_len`` tokens are the text named ``prefix``."""
 
     arrival_s: NonNegative
@@ -105,7 +105,7 @@ TraceRows = Annotated[
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class ArrivalTable(Table, frozen=True):
+class ArrivalTable(Terse, frozen=True):
     """How requests arrive.
 
     ``concurrency`` limits how many are in flight. ``cv`` is the coefficient of variation of a gamma
@@ -127,7 +127,7 @@ class ArrivalTable(Table, frozen=True):
     bad_rows: Literal["refuse", "skip"] | None = None
 
 
-class PrefixTable(Table, frozen=True):
+class PrefixTable(Terse, frozen=True):
     """Shared prompt prefixes: a hit ratio, or prefixes of a length shared by groups.
 
     ``length`` is a part of ``input_len``. Without ``cache`` the engine keeps no prefix.
@@ -139,14 +139,14 @@ class PrefixTable(Table, frozen=True):
     cache: bool = True
 
 
-class SessionTable(Table, frozen=True):
+class SessionTable(Terse, frozen=True):
     """Conversations of several turns, each of which adds ``input_len`` tokens to the prompt."""
 
     turns: Count
     think_time_s: NonNegative = 0.0
 
 
-class SloTable(Table, frozen=True):
+class SloTable(Terse, frozen=True):
     """A service-level objective.
 
     ``ttft_ms`` and its like hold for ``quantile`` of the requests; the others name their statistic.
@@ -179,7 +179,7 @@ class SloTable(Table, frozen=True):
     e2e_p99_ms: Positive | None = None
 
 
-class ServingWorkload(Table, frozen=True):
+class ServingWorkload(Terse, frozen=True):
     """Traffic on a deployment.
 
     ``requests`` left out = 10 x concurrency, all of a trace, else 1000; each turn is a request.
@@ -196,7 +196,7 @@ class ServingWorkload(Table, frozen=True):
     slo: SloTable | None = None
 
 
-class OffloadTable(Table, frozen=True):
+class OffloadTable(Terse, frozen=True):
     """Shares that the host's memory holds of what a pass keeps (``activations``), of the
     optimizer's states and of the weights; ``update``: by the host's CPU, or by the device, to which
     states come and go.
@@ -208,7 +208,7 @@ class OffloadTable(Table, frozen=True):
     update: Literal["host", "device"] = "host"
 
 
-class LoadingTable(Table, frozen=True):
+class LoadingTable(Terse, frozen=True):
     """The batches of a step: ``seconds_per_batch`` of a step's, or ``tokens_per_s`` of all loaders
     together; ``overlap``: while the step before runs.
     """
@@ -218,7 +218,7 @@ class LoadingTable(Table, frozen=True):
     overlap: bool = True
 
 
-class CheckpointTable(Table, frozen=True):
+class CheckpointTable(Terse, frozen=True):
     """Checkpoints: ``storage_gb_per_s`` of all ranks together; an interval in seconds of work or in
     steps, else the best; ``asynchronous``: written beside the steps that follow.
     """
@@ -233,7 +233,7 @@ Routing = Name | Annotated[list[NonNegative], Meta(min_length=1)]
 """How tokens spread over experts: a distribution, or one share an expert."""
 
 
-class TrainingWorkload(Table, frozen=True):
+class TrainingWorkload(Terse, frozen=True):
     """One optimizer step; ``global_batch`` in sequences; no ``recompute`` = the least.
 
     ``capacity_factor``: an expert takes so many times its even share of a rank's tokens, the rest
@@ -255,7 +255,7 @@ class TrainingWorkload(Table, frozen=True):
     checkpoint: CheckpointTable | None = None
 
 
-class SearchTable(Table, frozen=True):
+class SearchTable(Terse, frozen=True):
     """Values to try: a dotted field of the scenario -> its candidates."""
 
     vary: dict[str, Annotated[list[Any], Meta(min_length=1, max_length=MAX_ENTRIES)]] = (
@@ -265,7 +265,7 @@ class SearchTable(Table, frozen=True):
     max_candidates: Count | None = None
 
 
-class CapacityWorkload(Table, frozen=True):
+class CapacityWorkload(Terse, frozen=True):
     """The most traffic that a deployment carries under an objective, or what carries a traffic."""
 
     traffic: ServingWorkload
@@ -276,7 +276,7 @@ class CapacityWorkload(Table, frozen=True):
     search: SearchTable = SearchTable()
 
 
-class PlanWorkload(Table, frozen=True):
+class PlanWorkload(Terse, frozen=True):
     """The best plan for a training step, a static batch or a traffic; give one of the three."""
 
     objective: Literal["step_time", "tokens_per_s_per_gpu", "mfu", "latency", "throughput", "cost"]
@@ -286,7 +286,7 @@ class PlanWorkload(Table, frozen=True):
     search: SearchTable = SearchTable()
 
 
-class StageTable(Table, frozen=True):
+class StageTable(Terse, frozen=True):
     """A stage of a workflow, run on a pool.
 
     ``after`` names the stages it waits for; it runs with ``probability``, ``repeat`` times.
@@ -312,7 +312,7 @@ class StageTable(Table, frozen=True):
     training: TrainingWorkload | None = None
 
 
-class WorkflowWorkload(Table, frozen=True):
+class WorkflowWorkload(Terse, frozen=True):
     """A graph of stages over pools."""
 
     stages: Annotated[dict[str, StageTable], Meta(min_length=1, max_length=256)]
@@ -324,14 +324,14 @@ class WorkflowWorkload(Table, frozen=True):
 Repeats = float | Annotated[list[float], Meta(min_length=1, max_length=100_000)]
 
 
-class MeasuredTable(Table, frozen=True):
+class MeasuredTable(Terse, frozen=True):
     """A kernel and the repeats it was measured with."""
 
     kernel: dict[str, Any]
     measured_us: Repeats
 
 
-class DiagnoseWorkload(Table, frozen=True):
+class DiagnoseWorkload(Terse, frozen=True):
     """A kernel (as of task kernel: moe with a part, or gemm) and the repeats it was measured with;
     a ``model`` of the scenario says what it gains. Kernels ``beside`` it on the same device tell
     what predictions are off by there.
@@ -344,7 +344,7 @@ class DiagnoseWorkload(Table, frozen=True):
     )
 
 
-class TuneWorkload(Table, frozen=True):
+class TuneWorkload(Terse, frozen=True):
     """Configurations of a model's experts or plain products, for numbers of tokens; ``existing`` is
     a file of the engine to judge beside them, ``compiler`` the version that they are for,
     ``routing`` how tokens spread over a rank's experts.

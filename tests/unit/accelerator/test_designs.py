@@ -18,7 +18,7 @@ from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.accelerator.mapper.task import einsum_of, mapped, task_of, task_on
 from silicast.app.cli import main
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
 
 TABLE: dict[str, Any] = {

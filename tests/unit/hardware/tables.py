@@ -82,5 +82,6 @@ def refused(data: dict[str, Any]) -> SilicastError:
     with pytest.raises(SilicastError) as caught:
         device_from(data, file="card.toml")
     error = caught.value
-    assert (error.kind, error.file) == ("invalid_input", "card.toml")
+    assert error.kind in ("invalid_input", "unknown_name")
+    assert error.file == "card.toml"
     return error

@@ -99,7 +99,8 @@ def test_absurd_numbers_are_all_reported_not_only_the_first() -> None:
 
 def test_what_is_not_a_device_is_one_problem() -> None:
     (problem,) = check_device({"name": "x"})
-    assert "vendor" in problem.found
+    assert (problem.field, problem.found) == ("vendor", "is missing")
+    assert "docs/reference/devices.md" in problem.remedy
 
 
 def test_strict_also_says_what_is_not_known() -> None:

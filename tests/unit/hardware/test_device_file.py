@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_of, find_device, load_device_file
 from silicast.hardware.device import Device
-from silicast.hardware.device_file import build, decode, tabulate
+from silicast.hardware.device_file import build, decode_device, tabulate
 from tests.unit.hardware.tables import bent, refused, table
 
 
@@ -64,15 +64,15 @@ def test_what_is_left_out_is_unknown() -> None:
 BAD: list[tuple[str, Any, str, str]] = [
     ("name", None, "name", "missing"),
     ("compute", None, "compute", "missing"),
-    ("clocks.boost_mhz", None, "clocks", "boost_mhz"),
+    ("clocks.boost_mhz", None, "clocks.boost_mhz", "missing"),
     ("memory.dram.bandwidth_gb_per_s", None, "memory.dram.bandwidth_gb_per_s", "nothing"),
     ("memory.dram", None, "memory.dram", "a table"),
     ("memory.l2", None, "memory.l2", "a table"),
     ("memory.l2.capacity_mib", None, "memory.l2.capacity_gb", "capacity_mib"),
     ("memory.l2.capacity_gb", 1, "memory.l2.capacity_gb", "capacity_mib and capacity_gb"),
     ("memory.l2.bandwidth_gb_per_s", 4000, "memory.l2.bandwidth_gb_per_s", "two"),
-    ("memory.l2.speed", 1, "memory", "speed"),
-    ("memory.l2.scope", "galaxy", "memory", "galaxy"),
+    ("memory.l2.speed", 1, "memory.l2.speed", "speed"),
+    ("memory.l2.scope", "galaxy", "memory.l2.scope", "galaxy"),
     ("compute.children.0.count", "many", "compute.children[0].count", "a whole number"),
     ("compute.children.0.count", 0, "compute.children[0].count", "found 0"),
     ("compute.children.0.count", -5, "compute.children[0].count", "found -5"),
@@ -158,7 +158,7 @@ def test_a_table_and_its_device_are_one_to_one() -> None:
                 level.bandwidth_bytes_per_s, rel=1e-12
             )
             assert other.peak_bytes_per_s == pytest.approx(level.peak_bytes_per_s, rel=1e-12)
-    assert decode(table()).name == "Test Card"
+    assert decode_device(table()).name == "Test Card"
 
 
 JSON_LIKE = st.recursive(

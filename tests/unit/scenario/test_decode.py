@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.core.naming import near
 from silicast.scenario.decode import Scenario, decode
-from silicast.scenario.reading.strict import near
 
 KERNEL: dict[str, Any] = {
     "format": 1,

@@ -153,12 +153,15 @@ def test_a_name_of_another_kind_is_told() -> None:
 
 def test_a_field_that_is_nearly_called_so() -> None:
     assert hint_of(find_any_model, {"base": "Llama-3.1-8B", "num_hidden_layer": 3}, Path()) == (
-        "did you mean num_hidden_layers or hidden_act or n_layer?"
+        "did you mean num_hidden_layers or hidden_act or n_layer? "
+        "docs/reference/models.md describes every field"
     )
     config = {("num_hidden_layer" if k == "num_hidden_layers" else k): v for k, v in CONFIG.items()}
     assert "num_hidden_layer'" in hint_of(find_any_model, config, Path())
     tree = {"task": "inference", "model": "Llama-3.1-8B", "device": "h100"}
-    assert hint_of(predict, {**tree, "workload": {"bacth": 1}}) == "did you mean batch?"
+    assert hint_of(predict, {**tree, "workload": {"bacth": 1}}) == (
+        "did you mean batch? docs/reference/scenario.md describes every field"
+    )
 
 
 def test_a_collective_is_no_kernel() -> None:

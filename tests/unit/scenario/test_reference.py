@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from silicast.core.calibration import Calibration
+from silicast.core.decode import fields_of
 from silicast.core.errors import ErrorKind
 from silicast.core.plain_data import parse_toml
 from silicast.scenario import schema, workloads
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.decode import decode
 from silicast.scenario.kernels.kernel_ops import COMMON, OPS
-from silicast.scenario.reading.strict import fields_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference"
 SCENARIO = (DOCS / "scenario.md").read_text(encoding="utf-8")

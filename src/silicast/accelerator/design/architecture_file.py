@@ -28,19 +28,16 @@ from silicast.accelerator.design.architecture import (
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.zeros.formats import WHOLE_FORMATS, TensorFormat, format_named
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.hardware.device_file import LinkTable, refusal
+from silicast.hardware.device_file import LinkTable
 
+PAGE = "docs/how-to/design-an-accelerator.md"
 DESIGNS = "designs"
 """Folder of the catalog that holds ready-made architecture files."""
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class PortTable(_Strict, frozen=True):
+class PortTable(Strict, frozen=True):
     """``[[level.port]]``: what shares some wires of one instance."""
 
     words_per_cycle: float
@@ -50,7 +47,7 @@ class PortTable(_Strict, frozen=True):
     exposed: bool = False
 
 
-class EnergyTable(_Strict, frozen=True):
+class EnergyTable(Strict, frozen=True):
     """``[level.energy_pj]``: of one access; ``leak`` of one cycle; the others of one word."""
 
     read: float | None = None
@@ -62,7 +59,7 @@ class EnergyTable(_Strict, frozen=True):
     compress: float | None = None
 
 
-class MetadataTable(_Strict, frozen=True):
+class MetadataTable(Strict, frozen=True):
     """``[level.metadata]``: where what describes compressed tensors is kept."""
 
     word_bits: int = 8
@@ -74,14 +71,14 @@ class MetadataTable(_Strict, frozen=True):
     update_pj: float | None = None
 
 
-class EliminationTable(_Strict, frozen=True):
+class EliminationTable(Strict, frozen=True):
     """``[[level.skip]]``, ``[[level.gate]]``: accesses that are left out."""
 
     target: str
     when_zero: tuple[str, ...]
 
 
-class LevelTable(_Strict, frozen=True):
+class LevelTable(Strict, frozen=True):
     """``[[level]]``: a memory, or with ``mesh`` a fan-out."""
 
     name: str
@@ -111,14 +108,14 @@ class LevelTable(_Strict, frozen=True):
     recodes: bool = False
 
 
-class FormatTable(_Strict, frozen=True):
+class FormatTable(Strict, frozen=True):
     """``[compute.formats.bf16]``: what differs for products in a format."""
 
     per_cycle: float | None = None
     energy_pj: float | None = None
 
 
-class ComputeTable(_Strict, frozen=True):
+class ComputeTable(Strict, frozen=True):
     """``[compute]``: the unit that multiplies and adds; ``formats`` left out = in any format."""
 
     name: str = "mac"
@@ -131,7 +128,7 @@ class ComputeTable(_Strict, frozen=True):
     formats: dict[str, FormatTable] = {}
 
 
-class VectorTable(_Strict, frozen=True):
+class VectorTable(Strict, frozen=True):
     """``[vector]``: units of the whole chip for what is no product; operations of one number.
 
     ``operations``: what a compiled library takes of ``per_cycle`` for an element of a kind
@@ -145,7 +142,7 @@ class VectorTable(_Strict, frozen=True):
     operations: dict[str, float] = {}
 
 
-class SystemTable(_Strict, frozen=True):
+class SystemTable(Strict, frozen=True):
     """``[system]``: what a device is beyond its chip."""
 
     memory_gb: float | None = None
@@ -158,7 +155,7 @@ class SystemTable(_Strict, frozen=True):
     links: dict[str, LinkTable] = {}
 
 
-class StoredTable(_Strict, frozen=True):
+class StoredTable(Strict, frozen=True):
     """``[[mapping]]``: a mapping that `silicast design compile` found.
 
     ``loops`` are outermost first, as "level.axis dim bound" with the axis of a fan-out; ``density``
@@ -175,7 +172,7 @@ class StoredTable(_Strict, frozen=True):
     density: dict[str, str] = {}
 
 
-class RuleTable(_Strict, frozen=True):
+class RuleTable(Strict, frozen=True):
     """``[[constraint]]``: rules for the loops of one level, or of one axis of a fan-out."""
 
     level: str
@@ -186,7 +183,7 @@ class RuleTable(_Strict, frozen=True):
     indexing: tuple[str, ...] = ()
 
 
-class PolicyTable(_Strict, frozen=True):
+class PolicyTable(Strict, frozen=True):
     """``[policy]``: what the chip's own mapper prefers."""
 
     objective: Literal["energy", "latency", "edp"] | None = None
@@ -194,7 +191,7 @@ class PolicyTable(_Strict, frozen=True):
     round_up: dict[str, tuple[int, ...]] = {}
 
 
-class ArchitectureFile(_Strict, frozen=True):
+class ArchitectureFile(Strict, frozen=True):
     """The whole file."""
 
     name: str
@@ -307,10 +304,9 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         SilicastError: an unknown key, or a value of the wrong kind.
     """
     try:
-        content = msgspec.convert(table, ArchitectureFile)
-    except (msgspec.ValidationError, RecursionError) as error:
-        refused = refusal(error, table, ArchitectureFile, "docs/how-to/design-an-accelerator.md")
-        raise refused.located(_by_name(refused.field, table) or "file", file) from None
+        content = decode(table, ArchitectureFile, file=file, page=PAGE)
+    except SilicastError as error:
+        raise error.located(_by_name(error.field, table)) from None
     architecture = Architecture(
         name=content.name,
         nodes=_nodes(content, file),

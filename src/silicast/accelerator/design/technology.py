@@ -18,7 +18,7 @@ import msgspec
 
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
 
@@ -31,12 +31,12 @@ CLASSICAL = 3.0
 """Exponent of energy over feature size while voltage shrank with it (Dennard et al., 1974)."""
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Table(Strict, frozen=True):
     source: str
     sure: Literal["read", "recalled"]
 
 
-class EnergyTable(_Table, frozen=True, forbid_unknown_fields=True):
+class EnergyTable(_Table, frozen=True):
     """Energies of operations at two nodes, pJ."""
 
     nodes_nm: tuple[float, float]
@@ -44,13 +44,13 @@ class EnergyTable(_Table, frozen=True, forbid_unknown_fields=True):
     sram: dict[str, tuple[float, float]]
 
 
-class CellTable(_Table, frozen=True, forbid_unknown_fields=True):
+class CellTable(_Table, frozen=True):
     """Area of an SRAM cell by node, um2."""
 
     um2: dict[str, float]
 
 
-class WaferTable(_Table, frozen=True, forbid_unknown_fields=True):
+class WaferTable(_Table, frozen=True):
     """Prices by node, US dollars, and their range relative to these."""
 
     diameter_mm: float
@@ -58,14 +58,14 @@ class WaferTable(_Table, frozen=True, forbid_unknown_fields=True):
     range: tuple[float, float]
 
 
-class DefectTable(_Table, frozen=True, forbid_unknown_fields=True):
+class DefectTable(_Table, frozen=True):
     """Defects a square centimetre: low, usual, high; and how they cluster."""
 
     per_cm2: tuple[float, float, float]
     clusters: float
 
 
-class ArrayTable(_Table, frozen=True, forbid_unknown_fields=True):
+class ArrayTable(_Table, frozen=True):
     """Parts of arrays that compute in memory, at one node and 1 V; units in the names."""
 
     node_nm: float
@@ -78,7 +78,7 @@ class ArrayTable(_Table, frozen=True, forbid_unknown_fields=True):
     adc_um2_per_level: float
 
 
-class Technology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Technology(Strict, frozen=True):
     """The whole file."""
 
     format: Literal[1]

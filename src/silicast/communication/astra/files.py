@@ -11,6 +11,7 @@ from typing import Annotated, Literal, final
 
 import msgspec
 
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import read_text
 
@@ -161,12 +162,10 @@ def read_system(path: Path) -> AstraSystem:
     Raises:
         SilicastError: unreadable, not JSON, or a key is missing or wrong.
     """
-    try:
-        return msgspec.json.decode(_text(path), type=AstraSystem)
-    except msgspec.MsgspecError as error:
-        raise SilicastError(
-            str(error), field="system", file=str(path), hint="the JSON of ASTRA-sim's system layer"
-        ) from None
+    return decode_json(
+        _text(path), AstraSystem, file=str(path), page="docs/explanation/network-simulation.md",
+        hint="the JSON of ASTRA-sim's system layer",
+    )  # fmt: skip
 
 
 def _text(path: Path) -> str:

@@ -5,17 +5,15 @@ An engine is one TOML file of ``catalog/engines``, with a source for each number
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal, final
 
-import msgspec
-
-from silicast.core.compiled import content_of, converted, entries, names_of, read_toml
-from silicast.core.errors import SilicastError
-from silicast.core.naming import NameIndex
+from silicast.core.compiled import PAGES, content_of, entries, names_of
+from silicast.core.decode import Strict, read_table
+from silicast.core.errors import unknown_name
+from silicast.core.naming import NameIndex, near
 from silicast.kernels.engine_kernels import EngineKernels
 from silicast.workload.transformers.plan import ExtraLayers
 
@@ -29,11 +27,7 @@ Kind = Literal["serving", "training", "framework"]
 FOLDER = "engines"
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class LaunchTable(_Strict, frozen=True):
+class LaunchTable(Strict, frozen=True):
     """How kernels of a pass reach the device: replayed graph or one launch each.
 
     Attributes:
@@ -48,7 +42,7 @@ class LaunchTable(_Strict, frozen=True):
     graph_batch_sizes: list[int] = []
 
 
-class HostTable(_Strict, frozen=True):
+class HostTable(Strict, frozen=True):
     """Host time of one step on the reference host, microseconds.
 
     The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
@@ -97,7 +91,7 @@ class HostTable(_Strict, frozen=True):
     launch_log_sd: float | None = None
 
 
-class ParallelTable(_Strict, frozen=True):
+class ParallelTable(Strict, frozen=True):
     """Defaults of a parallel plan.
 
     Attributes:
@@ -126,7 +120,7 @@ class ParallelTable(_Strict, frozen=True):
     host_memory_share: float = 0.5
 
 
-class ExpertTable(_Strict, frozen=True):
+class ExpertTable(Strict, frozen=True):
     """What a training engine launches around the experts of a layer, beside the kernels that move
     its tokens: all zero = nothing.
 
@@ -147,7 +141,7 @@ class ExpertTable(_Strict, frozen=True):
     quantized_products: int = 0
 
 
-class FusionTable(_Strict, frozen=True):
+class FusionTable(Strict, frozen=True):
     """Neighbours in a pass that one kernel runs.
 
     Attributes:
@@ -167,7 +161,7 @@ class FusionTable(_Strict, frozen=True):
     quantize: dict[str, list[Literal["norm", "all_reduce", "activation", "attention"]]] = {}
 
 
-class OverlapTable(_Strict, frozen=True):
+class OverlapTable(Strict, frozen=True):
     """Nodes of a layer that run on a second stream beside others.
 
     Attributes:
@@ -180,7 +174,7 @@ class OverlapTable(_Strict, frozen=True):
     max_tokens: int = 0
 
 
-class MemoryTable(_Strict, frozen=True):
+class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.
 
     Attributes:
@@ -201,7 +195,7 @@ class MemoryTable(_Strict, frozen=True):
     process_gb: float = 0.0
 
 
-class BoardTable(_Strict, frozen=True):
+class BoardTable(Strict, frozen=True):
     """Defaults of a server that depend on the board.
 
     Attributes:
@@ -220,7 +214,7 @@ class BoardTable(_Strict, frozen=True):
     set_aside_mib: float = 0.0
 
 
-class SetAsideTable(_Strict, frozen=True):
+class SetAsideTable(Strict, frozen=True):
     """Memory that a server leaves to results and graphs, from which its share follows; 2^20 bytes.
 
     Attributes:
@@ -236,7 +230,7 @@ class SetAsideTable(_Strict, frozen=True):
     gpu_mib: float = 0.0
 
 
-class LaunchLimitsTable(_Strict, frozen=True):
+class LaunchLimitsTable(Strict, frozen=True):
     """The most new tokens of a step as an engine is launched for known traffic, where nobody states
     it: the longest prompt, a token of each sequence that decodes, and a margin.
 
@@ -258,7 +252,7 @@ class LaunchLimitsTable(_Strict, frozen=True):
 
 
 @final
-class ServingTable(_Strict, frozen=True):
+class ServingTable(Strict, frozen=True):
     """How requests are scheduled, on the reference host where it is about times.
 
     Attributes:
@@ -301,7 +295,7 @@ class ServingTable(_Strict, frozen=True):
 
 
 @final
-class UnmeasuredTable(_Strict, frozen=True):
+class UnmeasuredTable(Strict, frozen=True):
     """Releases that no pass and no constant was measured of.
 
     Attributes:
@@ -314,7 +308,7 @@ class UnmeasuredTable(_Strict, frozen=True):
 
 
 @final
-class Engine(_Strict, frozen=True):
+class Engine(Strict, frozen=True):
     """One engine.
 
     Attributes:
@@ -387,7 +381,7 @@ def load_engine_file(path: Path) -> Engine:
         SilicastError: unreadable, not TOML or not an engine, or it names a family, library, call
             or recipe that does not exist; names file and field.
     """
-    return check_engine(converted(read_toml(path), Engine, path), path)
+    return check_engine(read_table(path, Engine, PAGES[FOLDER]), path)
 
 
 def check_engine(engine: Engine, path: Path) -> Engine:
@@ -411,16 +405,7 @@ def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -
     names = list(known)
     if name in names:
         return
-    near = difflib.get_close_matches(name[:80], names, n=3, cutoff=0.5)
-    raise SilicastError(
-        f"unknown {what} {name[:80]!r}",
-        kind="unknown_name",
-        field=field,
-        hint=f"did you mean {' or '.join(near)}?"
-        if near
-        else f"known: {', '.join(filter(None, names))}",
-        file=str(path),
-    )
+    raise unknown_name(f"unknown {what} {name[:80]!r}", field, near(name, names), file=str(path))
 
 
 @cache

@@ -31,7 +31,6 @@ Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the pag
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,6 +38,7 @@ import msgspec
 
 from silicast.composition.engines.engine import BoardTable, Engine, Launch, ServingTable
 from silicast.core.errors import SilicastError
+from silicast.core.naming import near
 
 EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
@@ -61,14 +61,11 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
     for name, value in options.items():
         option = ALIASES.get(name, name)
         if option not in _OPTIONS:
-            near = difflib.get_close_matches(name[:80], [*_OPTIONS, *ALIASES], n=2, cutoff=0.5)
             raise SilicastError(
                 f"options of engines: {name[:80]!r} is not modelled",
                 kind="not_yet",
                 field=f"engine.options.{name[:80]}",
-                hint=f"did you mean {' or '.join(near)}?"
-                if near
-                else f"known: {', '.join(_OPTIONS)}",
+                hint=near(name, [*_OPTIONS, *ALIASES], 2),
             )
         if option in asked:
             raise SilicastError(

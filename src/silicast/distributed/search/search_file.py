@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
+from silicast.core.decode import Strict, Terse, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.prediction import PICOSECONDS
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KIND = "search of plans"
+NAME_ANOTHER = "name another file, or remove this one"
 LARGEST = 1 << 24
 """Bytes of a file."""
 
 
 @final
-class Priced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Priced(Terse, frozen=True):
     """What the full prediction of a plan says, as far as plans are compared by it.
 
     Attributes:
@@ -57,7 +59,7 @@ Kept = MutableMapping[str, Priced]
 
 
 @final
-class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Content(Strict, frozen=True):
     kind: str
     format: int
     inputs: dict[str, Any]
@@ -91,11 +93,17 @@ class SearchFile(MutableMapping[str, Priced]):
         try:
             if not path.exists():
                 return SearchFile(path, own, {})
-            content = msgspec.json.decode(read_bounded(path, LARGEST, "a search"), type=_Content)
+            text = read_bounded(path, LARGEST, "a search")
         except SilicastError as error:
             raise _none(path, error.message) from None
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise _none(path, f"holds no search: {error}") from None
+        try:
+            content = decode_json(text, _Content, page="docs/how-to/predict-training.md")
+        except SilicastError as error:
+            hint = f"{error.hint}; {NAME_ANOTHER}"
+            raise SilicastError(
+                f"holds no search: {error.message}", kind="io", field=error.field, hint=hint,
+                file=str(path),
+            ) from None  # fmt: skip
         if (content.kind, content.format) != (KIND, FORMAT):
             raise _none(path, f"holds {content.kind[:40]!r} of format {content.format}")
         field, kept, asked = _difference(content.inputs, own, "") or ("", None, None)
@@ -129,9 +137,7 @@ class SearchFile(MutableMapping[str, Priced]):
 
 
 def _none(path: Path, message: str) -> SilicastError:
-    return SilicastError(
-        message, kind="io", file=str(path), hint="name another file, or remove this one"
-    )
+    return SilicastError(message, kind="io", file=str(path), hint=NAME_ANOTHER)
 
 
 def _difference(kept: Any, asked: Any, place: str) -> tuple[str, Any, Any] | None:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import final
 
-import msgspec
 import numpy as np
 
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import converted, read_toml
+from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, log_fixed
 from silicast.distributed.step.variation import Spread
@@ -30,7 +29,7 @@ _MOST_FAILURES = 100_000
 
 
 @final
-class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Published(Strict, frozen=True):
     """Interruptions of a run, or of a cluster, that were published."""
 
     gpus: int
@@ -44,7 +43,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Defaults(Strict, frozen=True):
     """What is taken where nothing is stated."""
 
     run: str
@@ -55,7 +54,7 @@ class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Experience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Experience(Strict, frozen=True):
     """``catalog/reliability/published.toml``."""
 
     defaults: Defaults
@@ -73,7 +72,7 @@ class Experience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def experience() -> Experience:
     """What was published of failures and of unlike boards."""
     path = CATALOG / "reliability" / "published.toml"
-    return converted(read_toml(path), Experience, path)
+    return read_table(path, Experience, "docs/explanation/reliability.md")
 
 
 def published(name: str = "") -> Published:

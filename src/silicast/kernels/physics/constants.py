@@ -16,11 +16,12 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.provenance import Provenance
 
 
 @final
-class PhysicsCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PhysicsCard(Strict, frozen=True):
     """Where constants come from: data, split, fitting command, scores and date, and what they were
     made from (None = not recorded).
     """
@@ -35,7 +36,7 @@ class PhysicsCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Physics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Physics(Strict, frozen=True):
     """Constants of one family group.
 
     Attributes:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal, final
 
-from msgspec import Struct, convert
+from msgspec import convert
 
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import unmodelled
 from silicast.hardware.device import Device
 
@@ -21,7 +21,7 @@ FILE = CATALOG / "core_limits.toml"
 
 
 @final
-class CoreLimits(Struct, frozen=True, forbid_unknown_fields=True):
+class CoreLimits(Strict, frozen=True):
     """Limits of one core.
 
     Attributes:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import final
 
-from msgspec import Struct, convert
+from msgspec import convert
 
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import converted, read_toml
+from silicast.core.decode import Strict, read_table, read_toml
 
 FOLDER = CATALOG / "tuning"
 
@@ -22,7 +22,7 @@ Row = tuple[int, int, int]
 
 
 @final
-class TileTable(Struct, frozen=True, forbid_unknown_fields=True):
+class TileTable(Strict, frozen=True):
     """Tiles of kernels that are written alike.
 
     Attributes:
@@ -54,7 +54,7 @@ class TileTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class FmaTables(Struct, frozen=True, forbid_unknown_fields=True):
+class FmaTables(Strict, frozen=True):
     """Kernels without matrix units: those for any product, and those for few rows or columns.
 
     Attributes:
@@ -73,7 +73,7 @@ class FmaTables(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class TunedSides(Struct, frozen=True, forbid_unknown_fields=True):
+class TunedSides(Strict, frozen=True):
     """Sizes that tuned files choose from: tokens, columns of the weights, depth of a step."""
 
     source: str
@@ -83,7 +83,7 @@ class TunedSides(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class TileTables(Struct, frozen=True, forbid_unknown_fields=True):
+class TileTables(Strict, frozen=True):
     """``catalog/tuning/tiles.toml``.
 
     Attributes:
@@ -102,7 +102,7 @@ class TileTables(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Grid(Struct, frozen=True, forbid_unknown_fields=True):
+class Grid(Strict, frozen=True):
     """One grid.
 
     Attributes:
@@ -121,7 +121,7 @@ class Grid(Struct, frozen=True, forbid_unknown_fields=True):
 def tile_tables() -> TileTables:
     """The tiles of all libraries."""
     path = FOLDER / "tiles.toml"
-    return converted(read_toml(path), TileTables, path)
+    return read_table(path, TileTables, "docs/explanation/kernel-choice.md")
 
 
 @cache

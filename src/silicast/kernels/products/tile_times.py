@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, folded
 from silicast.hardware.device import Device
@@ -37,7 +38,7 @@ two bits for each."""
 
 
 @final
-class TileConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TileConstants(Strict, frozen=True):
     """``catalog/tuning/tile_times.json``: constants of every architecture, and a card."""
 
     format: int

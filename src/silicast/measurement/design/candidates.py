@@ -16,6 +16,7 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.naming import near
 from silicast.core.numerics import F64
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
@@ -24,7 +25,6 @@ from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 from silicast.measurement.sweeps.budget import WEIGHTS
 from silicast.measurement.sweeps.timing import as_timed, usual_protocol
-from silicast.scenario.reading.strict import near
 
 CANDIDATES, MOST_CANDIDATES = 400, 4000
 """Least and most candidates of each op."""

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
-import msgspec
-
+from silicast.core.decode import Strict
 from silicast.formats.source import Source
 
 Field = Literal[
@@ -41,7 +40,7 @@ _STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P
 
 
 @final
-class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResultFile(Strict, frozen=True):
     """How a result file of a tool is recognised by its first 64 KiB.
 
     Attributes:
@@ -67,7 +66,7 @@ class ResultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class FieldMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FieldMap(Strict, frozen=True):
     """The result files of one tool.
 
     Attributes:

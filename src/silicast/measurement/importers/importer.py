@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
-import msgspec
-
 from silicast.core.catalog import catalog_files
+from silicast.core.decode import read_table
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.naming import normalise
+from silicast.core.naming import near, normalise
 from silicast.formats.source import CUT_OFF, Source
 from silicast.hardware.catalog import find_device
 from silicast.measurement.records.records import Protocol, Record, Session, UnreadRow
-from silicast.scenario.reading.strict import near
 from silicast.scenario.schema import RawScenario
 
 T = TypeVar("T")
@@ -168,13 +166,7 @@ def from_catalog(folder: str, kind: type[T]) -> dict[str, T]:
     """
     found: dict[str, T] = {}
     for path in catalog_files(folder, ".toml"):
-        try:
-            found[path.stem] = msgspec.toml.decode(path.read_bytes(), type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise SilicastError(
-                f"is not of {folder}: {error}", file=str(path), field=folder,
-                hint="its form: docs/how-to/add-an-importer.md",
-            ) from None  # fmt: skip
+        found[path.stem] = read_table(path, kind, "docs/how-to/add-an-importer.md")
     return found
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-import msgspec
-
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError
 from silicast.measurement.importers.importer import from_catalog
 
@@ -50,7 +49,7 @@ class KernelName:
         return " ".join(part for part in (self.family, self.dtype, self.library, self.tile) if part)
 
 
-class _Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Patterns(Strict, frozen=True):
     rules: list[tuple[str, str, str]] = []
     dtypes: list[tuple[str, str]] = []
     collectives: list[tuple[str, str]] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
+from silicast.core.decode import decode_json
+from silicast.core.errors import SilicastError
 from silicast.measurement.importers.kernel_names import parse_name
 from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
 from silicast.measurement.records.records import Columns
@@ -31,8 +31,8 @@ def call_in(text: str) -> RecordedCall | None:
     if found is None:
         return None
     try:
-        dims = msgspec.json.decode(found["sizes"], type=list[list[int] | int])
-    except msgspec.MsgspecError:
+        dims = decode_json(found["sizes"], list[list[int] | int])
+    except SilicastError:
         return None
     sizes = [size if isinstance(size, list) else [] for size in dims]
     return RecordedCall(found["name"], sizes, [_UNSTATED] * len(sizes))

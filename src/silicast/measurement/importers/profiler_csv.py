@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
-import msgspec
-
+from silicast.core.decode import Strict
 from silicast.formats.source import CUT_OFF, Source
 from silicast.measurement.importers.importer import (
     Importer,
@@ -41,7 +40,7 @@ _DEVICE_NUMBER = re.compile(r"\s*\(\d+\)$")
 
 
 @final
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Table(Strict, frozen=True):
     """Columns of one table; a name that ends with "*" stands for all that start so.
 
     Attributes:
@@ -65,7 +64,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Profiler(Strict, frozen=True):
     """A tool that prints tables; one file of ``catalog/profiler_tables``.
 
     Attributes:

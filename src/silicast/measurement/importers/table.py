@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from typing import Any, final
 
-import msgspec
-
+from silicast.core.decode import decode_json
+from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import Importer, Options, Reading, session_of
 from silicast.measurement.importers.launches import Launch, reading_of
@@ -77,9 +77,9 @@ def _columns(source: Source) -> set[str]:
     line = next((line for line in source.first_lines if line.strip()), "")
     try:
         if source.is_json:
-            return set(msgspec.json.decode(line, type=dict[str, Any]))
+            return set(decode_json(line, dict[str, Any]))
         return {name.strip().casefold() for name in next(csv.reader([line]), [])}
-    except (csv.Error, msgspec.MsgspecError, RecursionError):
+    except (csv.Error, SilicastError):
         return set()
 
 

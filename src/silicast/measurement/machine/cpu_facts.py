@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,10 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import final
 
-import msgspec
-
 from silicast.core.catalog import catalog_files
-from silicast.core.errors import SilicastError
+from silicast.core.decode import Strict, read_table
 
 UNKNOWN = "unknown"
 _SIZE = re.compile(r"(\d+)\s*([KMG]?)")
@@ -272,7 +269,7 @@ def _hypervisor(root: Path, flags: str) -> str:
 
 
 @final
-class CpuArchitecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CpuArchitecture(Strict, frozen=True):
     """``[architecture.<name>]``; the comments of the file define the numbers."""
 
     vendor: str
@@ -293,7 +290,7 @@ class CpuArchitecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.channels * self.mt_per_s * 8e-3
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(Strict, frozen=True):
     architecture: dict[str, CpuArchitecture]
 
 
@@ -306,11 +303,7 @@ def cpu_architectures() -> dict[str, CpuArchitecture]:
     """
     found: dict[str, CpuArchitecture] = {}
     for path in catalog_files("architectures", ".toml"):
-        try:
-            file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
-        except (ValueError, msgspec.ValidationError) as error:
-            raise SilicastError(str(error), file=str(path)) from None
-        found |= file.architecture
+        found |= read_table(path, _File, "docs/how-to/measure-a-machine.md").architecture
     return found
 
 

@@ -15,10 +15,12 @@ from typing import Annotated, Any, final
 import msgspec
 from msgspec import Meta
 
+from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 
 FORMAT = 1
 """Version of the schema."""
+ONE_A_LINE = "one record a line, as `silicast measure` writes them"
 WRITTEN_BY = "a file that `silicast measure -o FILE` or `silicast import` wrote"
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -28,12 +30,12 @@ Columns = dict[str, Any]
 """A ``kernel`` table or a scenario."""
 
 
-class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record"):
+class _Record(Strict, frozen=True, tag_field="record"):
     """A line; unknown fields are errors."""
 
 
 @final
-class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Protocol(Strict, frozen=True):
     """How times were taken.
 
     Attributes:
@@ -78,7 +80,7 @@ class Session(_Record, frozen=True, tag="session"):
 
 
 @final
-class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Spread(Strict, frozen=True):
     """Variation among repeats.
 
     Attributes:
@@ -93,7 +95,7 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Conditions(Strict, frozen=True):
     """State of the machine during a measurement; None = not readable.
 
     Attributes:
@@ -237,6 +239,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
+_ANY_RECORD: Any = Record
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
@@ -296,9 +299,9 @@ def read_measurements(path: Path) -> Measurements:
     lines, notes = whole.split(b"\n"), []
     if tail:
         try:
-            _DECODER.decode(tail)
+            decoded(tail, path, len(lines))
             lines.append(tail)
-        except msgspec.MsgspecError:
+        except SilicastError:
             notes.append(
                 f"line {len(lines)} is truncated ({len(tail)} bytes) and was skipped: writing was "
                 "interrupted; `silicast measure -o` on this file repairs it"
@@ -318,19 +321,11 @@ def complete_lines(content: bytes) -> tuple[bytes, bytes]:
 
 def decoded(line: bytes, path: Path, number: int) -> Record:
     """One line; errors name its number."""
-    try:
-        return _DECODER.decode(line)
-    except msgspec.ValidationError as error:
-        text, _, where = str(error).partition(" - at ")
-        raise SilicastError(
-            f"line {number}: {text}", field=where.strip("`$.") or "", file=str(path)
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SilicastError(
-            f"line {number} is no JSON: {error}",
-            file=str(path),
-            hint="one record a line, as `silicast measure` writes them",
-        ) from None
+    record: Record = decode_json(
+        line, _ANY_RECORD, file=str(path), page="docs/how-to/measure-a-machine.md", hint=ONE_A_LINE,
+        line=number, decoder=_DECODER.decode,
+    )  # fmt: skip
+    return record
 
 
 def measurements_of(path: Path, lines: Sequence[bytes], notes: Sequence[str]) -> Measurements:

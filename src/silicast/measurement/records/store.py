@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self, final
+from typing import Any, Self, final
 
 import msgspec
 
+from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import lock_file
 from silicast.measurement.records.records import (
@@ -207,7 +208,7 @@ def _encoded(record: Record, path: Path) -> bytes:
     """A record as its line, decoded once so that what is written can be read."""
     try:
         line = _ENCODER.encode(record)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, msgspec.EncodeError) as error:
         raise SilicastError(f"a record cannot be written: {error}", file=str(path)) from None
     decoded(line, path, 0)
     return line + b"\n"
@@ -275,8 +276,8 @@ def _repaired(handle: int, path: Path) -> Measurements:
 
 def _is_json(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        decode_json(line, Any)
+    except SilicastError:
         return False
     return True
 

@@ -16,19 +16,21 @@ from pathlib import Path
 from typing import Any, final
 
 import msgspec
-from msgspec import Struct
 
+from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError, unsupported
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.learning.expert_tuning import ExpertLayer
 
 FILE = "trials.jsonl"
+PAGE = "docs/how-to/tune-a-kernel.md"
+HINT = "move the file away"
 Timer = Callable[[ExpertLayer, int, Configuration], float]
 """Layer, tokens and configuration -> microseconds of both products."""
 
 
 @final
-class Trial(Struct, frozen=True, forbid_unknown_fields=True):
+class Trial(Strict, frozen=True):
     """One timed configuration.
 
     Attributes:
@@ -64,13 +66,12 @@ def read_trials(path: Path) -> list[Trial]:
         if not line:
             continue
         try:
-            found.append(msgspec.json.decode(line, type=Trial))
-        except msgspec.DecodeError as error:
+            trial = decode_json(line, Trial, file=str(path), page=PAGE, hint=HINT, line=number)
+        except SilicastError:
             if number == len(lines):
                 break  # killed while it was written
-            raise SilicastError(
-                f"line {number} is no trial: {error}", file=str(path), hint="move the file away"
-            ) from None
+            raise
+        found.append(trial)
     return found
 
 

@@ -12,7 +12,7 @@ from silicast.accelerator.design.chip import chip_of
 from silicast.accelerator.design.device import device_of_design
 from silicast.accelerator.mapper.compiled import EFFORT, Wanted, compiled, wanted, with_mappings
 from silicast.accelerator.mapper.refit import listening
-from silicast.core.compiled import read_toml
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically
 from silicast.scenario.decode import decode

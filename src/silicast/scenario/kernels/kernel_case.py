@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, require, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.kernels.kernel_ops import BOARDS, CACHES, COMMON, LAUNCHES, OPS
@@ -15,7 +16,6 @@ from silicast.scenario.kernels.tables._spec import Lowering, OpSpec, Range
 from silicast.scenario.reading.dtype_names import dtype_name
 from silicast.scenario.reading.kinds_of_names import collective_hint, is_collective
 from silicast.scenario.reading.limits import MAX_BATCH
-from silicast.scenario.reading.strict import near, require
 from silicast.workload.graphs.op import Dim, Op, Variant
 from silicast.workload.libraries.catalog import library_names
 

@@ -10,11 +10,11 @@ import msgspec
 
 from silicast.composition.step.expert_copies import without_copies
 from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.hardware.cluster import Cluster
 from silicast.hardware.systems import networks
 from silicast.scenario.decode import Scenario
-from silicast.scenario.reading.strict import near
 from silicast.scenario.resolving.deployments import Pool as Deployed
 from silicast.scenario.resolving.deployments import deployment_of, pools_of
 from silicast.scenario.resolving.host_memory import check_host_memory

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, final
 
-import msgspec
 import numpy as np
 
 from silicast.core.catalog import catalog_files
-from silicast.core.compiled import converted, read_toml
+from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.serving.statistics.metrics import kv_use, queue, rates
@@ -32,7 +31,7 @@ Number = Literal[
 ]  # fmt: skip
 
 
-class MetricName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetricName(Strict, frozen=True):
     """One exported metric.
 
     Attributes:
@@ -47,7 +46,7 @@ class MetricName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class MetricNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetricNames(Strict, frozen=True):
     """What engines export.
 
     Attributes:
@@ -67,7 +66,7 @@ class MetricNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _known() -> Mapping[str, MetricNames]:
     found: dict[str, MetricNames] = {}
     for path in catalog_files(FOLDER, ".toml"):
-        names = converted(read_toml(path), MetricNames, path)
+        names = read_table(path, MetricNames, "docs/reference/serving-metrics.md")
         found |= dict.fromkeys(names.engines, names)
     return found
 

@@ -6,7 +6,6 @@ Each family is one TOML file of ``catalog/families`` (docs/how-to/add-a-model.md
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal, final
 import msgspec
 
 from silicast.core.catalog import catalog_files
+from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError
 from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE, Recurrent, Sparse
 from silicast.workload.models.precision import Precision
@@ -39,12 +39,8 @@ TYPES: dict[str, str] = {
 """Fields that a table can state -> int, bool, text or activation."""
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
 @final
-class Rule(_Strict, frozen=True):
+class Rule(Strict, frozen=True):
     """How one value is read from a configuration.
 
     Attributes:
@@ -71,7 +67,7 @@ Value = bool | int | str | Rule
 """A fixed value, a formula or a rule."""
 
 
-class Overlay(_Strict, frozen=True):
+class Overlay(Strict, frozen=True):
     """Rules for the fields of a model. A key may name several fields, with spaces between them.
 
     Attributes:
@@ -97,7 +93,7 @@ class Overlay(_Strict, frozen=True):
 
 
 @final
-class Windows(_Strict, frozen=True):
+class Windows(Strict, frozen=True):
     """Which layers see only the last keys, and how many.
 
     Attributes:
@@ -121,7 +117,7 @@ class Windows(_Strict, frozen=True):
 
 
 @final
-class DenseLayers(_Strict, frozen=True):
+class DenseLayers(Strict, frozen=True):
     """Which layers have an MLP instead of experts.
 
     Attributes:
@@ -140,7 +136,7 @@ class DenseLayers(_Strict, frozen=True):
 
 
 @final
-class Mixers(_Strict, frozen=True):
+class Mixers(Strict, frozen=True):
     """Which token mixer each layer has.
 
     Attributes:
@@ -267,15 +263,9 @@ def _family(path: Path) -> Family:
 @cache
 def _table(path: Path) -> Family:
     """The content of one file."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        family = msgspec.structs.replace(msgspec.convert(data, Family), name=path.stem)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SilicastError(f"not valid TOML: {error}", file=str(path)) from None
-    except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at ")
-        field = place.strip("`").removeprefix("$.")
-        raise SilicastError(message, field=field, file=str(path)) from None
+    family = msgspec.structs.replace(
+        read_table(path, Family, "docs/how-to/add-a-model.md"), name=path.stem
+    )
     for rules in filter(None, (family, family.encoder)):
         for name in " ".join((*rules.structure, *rules.fields)).split():
             if name not in TYPES:

@@ -17,6 +17,7 @@ from typing import final
 
 import msgspec
 
+from silicast.core.decode import Terse, decode_json
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_bounded, write_atomically
 from silicast.workload.graphs.expressions import size_of, symbols_of
@@ -29,11 +30,7 @@ FORMAT = 1
 MAX_BYTES = 64 << 20
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Unknown keys are errors; what has its usual value is not written."""
-
-
-class Multiple(_Strict, frozen=True):
+class Multiple(Terse, frozen=True):
     """A size in a file: ``factor * symbol + constant``."""
 
     symbol: str
@@ -46,7 +43,7 @@ Count = int | str
 """A number, or an expression of symbols."""
 
 
-class OpenSize(_Strict, frozen=True):
+class OpenSize(Terse, frozen=True):
     """What an open size of a file may be.
 
     Attributes:
@@ -100,7 +97,7 @@ class OpenSize(_Strict, frozen=True):
         )
 
 
-class TensorEntry(_Strict, frozen=True):
+class TensorEntry(Terse, frozen=True):
     """A tensor of a file; see :class:`~silicast.workload.graphs.tensor.Value`."""
 
     name: str
@@ -112,7 +109,7 @@ class TensorEntry(_Strict, frozen=True):
     offset: Count = 0
 
 
-class NodeEntry(_Strict, frozen=True):
+class NodeEntry(Terse, frozen=True):
     """One operation of a file; see :class:`~silicast.workload.graphs.graph.Node`."""
 
     name: str
@@ -132,7 +129,7 @@ class NodeEntry(_Strict, frozen=True):
     loops: Loops = ""
 
 
-class BlockEntry(_Strict, frozen=True):
+class BlockEntry(Terse, frozen=True):
     """Nodes of a file that run ``times`` times, one pass after the other."""
 
     name: str
@@ -142,7 +139,7 @@ class BlockEntry(_Strict, frozen=True):
 
 
 @final
-class GraphFile(_Strict, frozen=True):
+class GraphFile(Terse, frozen=True):
     """An op-graph file.
 
     Attributes:
@@ -191,17 +188,7 @@ def read_graph_file(path: Path) -> GraphFile:
         SilicastError: unreadable, or not of this format.
     """
     content = read_bounded(path, MAX_BYTES, "an op graph")
-    try:
-        return msgspec.json.decode(content, type=GraphFile)
-    except (
-        msgspec.ValidationError,
-        msgspec.DecodeError,
-        RecursionError,
-        UnicodeDecodeError,
-    ) as error:
-        raise SilicastError(
-            f"not an op graph: {error}", file=str(path), hint="see docs/reference/op-graph.md"
-        ) from None
+    return decode_json(content, GraphFile, file=str(path), page="docs/reference/op-graph.md")
 
 
 def graph_of_file(found: GraphFile, name: str, symbols: Mapping[str, int]) -> Graph:

@@ -12,6 +12,7 @@ from typing import Literal, final
 
 import msgspec
 
+from silicast.core.decode import Strict
 from silicast.core.releases import is_within
 from silicast.workload.graphs.op import Variant
 
@@ -20,10 +21,8 @@ Mainloop = Literal["mma", "wgmma", "tcgen05"]
 warps in turns; asynchronous with its own memory, two query tiles a block."""
 
 
-class _Strict(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"from_": "from"}
-):
-    """Unknown fields are errors."""
+class _Strict(Strict, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """``from`` is a word of Python."""
 
 
 @final

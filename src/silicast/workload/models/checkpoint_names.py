@@ -15,13 +15,14 @@ from typing import final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.workload.models.model_file import PrecisionTable
 
 FILE = CATALOG / "models" / "suffixes.toml"
 
 
 @final
-class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Format(Strict, frozen=True):
     """A format that an end of a name states.
 
     Attributes:
@@ -38,7 +39,7 @@ class Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class _Suffixes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Suffixes(Strict, frozen=True):
     same: list[str]
     before: list[str]
     format: list[Format]

@@ -20,6 +20,7 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.catalog import CATALOG
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.naming import NameIndex
 from silicast.core.plain_data import check_depth, json_object
@@ -40,7 +41,7 @@ _MAX_BASES = 8
 
 
 @final
-class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ModelEntry(Strict, frozen=True):
     """A line of the index: a model's file, within :data:`FOLDER` or absolute, or the structure that
     it needs and that is not modelled.
     """

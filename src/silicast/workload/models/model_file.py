@@ -13,6 +13,7 @@ from typing import Any, ForwardRef, get_type_hints
 
 import msgspec
 
+from silicast.core.decode import Terse, decode
 from silicast.core.errors import SilicastError
 from silicast.workload.models.model import (
     LIMITS,
@@ -44,11 +45,7 @@ _NOT_STATED = (
 )  # fmt: skip
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Unknown keys are errors."""
-
-
-class PrecisionTable(_Strict, frozen=True):
+class PrecisionTable(Terse, frozen=True):
     """Number formats, as in a scenario (DESIGN section 4)."""
 
     weights: str | None = None
@@ -60,7 +57,7 @@ class PrecisionTable(_Strict, frozen=True):
     attention: str | None = None
 
 
-class ParametersTable(_Strict, frozen=True):
+class ParametersTable(Terse, frozen=True):
     """The count its publisher states: exactly, or rounded as printed ("145.6B").
 
     Attributes:
@@ -80,7 +77,7 @@ class ParametersTable(_Strict, frozen=True):
     embedding: bool = True
 
 
-class ModelHeader(_Strict, frozen=True):
+class ModelHeader(Terse, frozen=True):
     """What a model file states beside the fields of ``ModelConfig``.
 
     Attributes:
@@ -115,9 +112,9 @@ def _table(kind: type, base: type, types: dict[str, Any]) -> Any:
 ModelTable: type[ModelHeader] = _table(
     ModelConfig,
     ModelHeader,
-    {part: _table(kind, _Strict, {}) for part, kind in _PARTS.items()}
+    {part: _table(kind, Terse, {}) for part, kind in _PARTS.items()}
     | dict.fromkeys(_NOT_STATED)
-    | {"sizes": list[_table(LayerSizes, _Strict, {})], "encoder": ForwardRef("ModelTable")},  # type: ignore[misc]
+    | {"sizes": list[_table(LayerSizes, Terse, {})], "encoder": ForwardRef("ModelTable")},  # type: ignore[misc]
 )
 """A model file: a header, and the fields of ``ModelConfig``."""
 
@@ -134,16 +131,7 @@ def decode_model(data: dict[str, Any], *, file: str = "") -> ModelHeader:
         if ours in renamed:
             raise SilicastError("given under two names", field=key[:80], file=file)
         renamed[ours] = value
-    try:
-        return msgspec.convert(renamed, ModelTable)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        field = path.strip("`").removeprefix("$").lstrip(".") or "model"
-        hint = ""
-        if message.startswith("Object contains unknown field"):
-            message = f"unknown field {message.split('`')[1]!r}"
-            hint = "see docs/reference/models.md; a config.json names its architectures"
-        raise SilicastError(message, field=field, hint=hint, file=file) from None
+    return decode(renamed, ModelTable, file=file, page="docs/reference/models.md", also=HF_NAMES)
 
 
 def build_model(

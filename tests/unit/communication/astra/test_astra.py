@@ -84,9 +84,9 @@ def test_lists_may_have_a_line_an_entry() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "system.json: system"),
-        ('{"endpoint-delay": 10}', "missing required field `all-reduce-implementation`"),
-        ("[]", "Expected `object`"),
+        ("{", "system.json: not valid JSON"),
+        ('{"endpoint-delay": 10}', "all-reduce-implementation: is missing"),
+        ("[]", "expected a table"),
     ],
 )
 def test_what_is_wrong_with_a_system_file_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -73,7 +73,7 @@ def test_an_unknown_format(tmp_path: Path) -> None:
 class TestKineto:
     def test_cut_off(self, tmp_path: Path) -> None:
         raw = json.dumps(s.gpu_trace()).encode()
-        assert "is no JSON" in refused(s.written(tmp_path, "x", raw[:-200])).message
+        assert "not valid JSON" in refused(s.written(tmp_path, "x", raw[:-200])).message
         packed = gzip.compress(raw)
         assert "damaged gzip" in refused(s.written(tmp_path, "y", packed[:-20])).message
 
@@ -88,7 +88,7 @@ class TestKineto:
 
     def test_text_that_is_no_utf8(self, tmp_path: Path) -> None:
         raw = json.dumps(s.gpu_trace()).encode().replace(b"somebody", b"some\xff\xfe!!")
-        assert "is no JSON" in refused(s.written(tmp_path, "x", raw)).message
+        assert "not valid JSON" in refused(s.written(tmp_path, "x", raw)).message
 
     @pytest.mark.parametrize("took", [-1.0, 4e9, "soon"])
     def test_absurd_times(self, tmp_path: Path, took: Any) -> None:

@@ -215,9 +215,9 @@ def test_a_broken_line_within_is_named_and_nothing_is_changed(path: Path) -> Non
     lines = path.read_bytes().splitlines(keepends=True)
     broken = b"".join([*lines[:2], b"nonsense\n", *lines[2:]])
     path.write_bytes(broken)
-    with pytest.raises(SilicastError, match="line 3 is no JSON"):
+    with pytest.raises(SilicastError, match="line 3: not valid JSON"):
         read_measurements(path)
-    with pytest.raises(SilicastError, match="line 3 is no JSON"):
+    with pytest.raises(SilicastError, match="line 3: not valid JSON"):
         MeasurementFile.open(path, SESSION)
     assert path.read_bytes() == broken
 

@@ -96,8 +96,8 @@ def test_nodes_in_any_order_are_put_behind_their_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ("{", "not an op graph"),
-        ("[]", "not an op graph"),
+        ("{", "not valid JSON"),
+        ("[]", "expected a table, found a list"),
         ({"format": 2, "nodes": [NODE]}, "expected 1, found 2"),
         ({"format": 1}, "expected either nodes or blocks"),
         (graph(), "holds no operation"),

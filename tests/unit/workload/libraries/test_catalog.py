@@ -11,7 +11,8 @@ import pytest
 from silicast.communication.algorithms.algorithm import algorithms
 from silicast.communication.library import usual_library
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import FOLDERS, INDEX, compiled, converted, entries
+from silicast.core.compiled import FOLDERS, INDEX, compiled, entries
+from silicast.core.decode import decode
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.releases import release_of
@@ -141,14 +142,13 @@ def test_a_kernels_name_goes_before_its_library_and_a_library_before_any() -> No
     assert absorbed_up_to("mla_prefill", Facts("triton", "vllm_flashmla")) == 0
 
 
-def test_a_bad_file_names_the_file_and_the_field(tmp_path: Path) -> None:
+def test_a_bad_file_names_the_file_and_the_field() -> None:
     table = {"name": "x", "about": "y", "kernels": [{"op": ["moe"], "until": 3, "style": "z"}]}
     with pytest.raises(SilicastError) as caught:
-        converted(table, Library, tmp_path / "x.toml")
-    assert caught.value.file == str(tmp_path / "x.toml")
-    assert "$.kernels[0].until" in caught.value.message
-    with pytest.raises(SilicastError, match="unknown field `libary`"):
-        converted({"name": "x", "about": "y", "libary": 1}, Library, tmp_path / "x.toml")
+        decode(table, Library, file="x.toml")
+    assert (caught.value.file, caught.value.field) == ("x.toml", "kernels[0].until")
+    with pytest.raises(SilicastError, match="unknown field 'libary'"):
+        decode({"name": "x", "about": "y", "libary": 1}, Library, file="x.toml")
 
 
 def test_a_users_own_library_stands_beside_the_packages(

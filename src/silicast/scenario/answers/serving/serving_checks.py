@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.core.errors import unknown_name
+from silicast.core.errors import require, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
-from silicast.scenario.reading.strict import near, require
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import PoolLinkTable, PoolTable
 from silicast.scenario.workloads import (

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import msgspec
-from msgspec import Struct
 
 from silicast.core.catalog import CATALOG
-from silicast.core.compiled import read_toml
+from silicast.core.decode import Strict, decode_json, read_toml
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.files import read_bounded
@@ -40,7 +39,7 @@ class Tuned(NamedTuple):
 
 
 @final
-class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
+class FileLayout(Strict, frozen=True):
     """How one engine's files are called and what they hold; see the catalog's file."""
 
     moe: str
@@ -89,7 +88,7 @@ class FileLayout(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class _Catalog(Struct, frozen=True, forbid_unknown_fields=True):
+class _Catalog(Strict, frozen=True):
     compiler_key: str
     engine: dict[str, FileLayout]
     values: dict[str, str]
@@ -173,12 +172,9 @@ def read_tuned_file(path: Path) -> Entries:
     Raises:
         SilicastError: it cannot be read or is in another format; names file, entry and value.
     """
-    try:
-        table = msgspec.json.decode(read_bounded(path, MOST_BYTES, "a file of tuned kernels"))
-    except msgspec.DecodeError as error:
-        raise SilicastError(f"is no JSON: {error}", file=str(path)) from None
-    if not isinstance(table, dict):
-        raise SilicastError("expected an object of entries", file=str(path))
+    content = read_bounded(path, MOST_BYTES, "a file of tuned kernels")
+    page = "docs/how-to/tune-a-kernel.md"
+    table = decode_json(content, dict[str, Any], file=str(path), page=page)
     found = {}
     for key, values in table.items():
         if key in (_catalog().compiler_key,):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, require, unknown_name
+from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.scenario.kernels.tables._spec import Lowering
-from silicast.scenario.reading.strict import near, require
 from silicast.workload.families.family import families
 
 PHASES = ("context", "generation")

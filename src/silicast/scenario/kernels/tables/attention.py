@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
     HEADS,
@@ -13,7 +14,6 @@ from silicast.scenario.kernels.tables._spec import (
     OpSpec,
     Range,
 )
-from silicast.scenario.reading.strict import require
 
 
 def _layout(case: Lowering) -> None:

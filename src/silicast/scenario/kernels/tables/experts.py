@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from silicast.core.errors import require
 from silicast.core.plain_data import shown
 from silicast.scenario.kernels.tables._spec import DEGREE, TOKENS, WIDTH, Lowering, OpSpec
-from silicast.scenario.reading.strict import require
 
 ACTIVATIONS = ("silu", "gelu", "relu", "swiglu", "geglu", "relu2", "swiglu_oai")
 DISTRIBUTIONS = r"balanced|uniform|power_law_\d+(\.\d+)?(_eplb)?|power_law_sampled_\d+(\.\d+)?"

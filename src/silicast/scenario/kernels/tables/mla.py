@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
@@ -25,7 +26,6 @@ from silicast.scenario.kernels.tables._spec import (
     Range,
 )
 from silicast.scenario.kernels.tables.attention import require_past
-from silicast.scenario.reading.strict import require
 from silicast.workload.graphs.op import Dim
 from silicast.workload.models.lookup import find_model
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, require
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.products.sparsity import FLAG
 from silicast.scenario.kernels.tables._spec import BATCH, SIZE, WIDTH, Lowering, OpSpec
 from silicast.scenario.reading.dtype_names import dtype_name
-from silicast.scenario.reading.strict import require
 from silicast.workload.libraries.catalog import library_names
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._spec import BATCH, TOKENS, Lowering, OpSpec, Range
-from silicast.scenario.reading.strict import require
 
 PHASES: Mapping[str, str] = {
     "context": "context", "prefill": "context", "generation": "generation",

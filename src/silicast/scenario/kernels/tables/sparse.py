@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._names import PHASES, guessed, stated_phase, take_names
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
@@ -21,7 +22,6 @@ from silicast.scenario.kernels.tables._spec import (
     OpSpec,
     Range,
 )
-from silicast.scenario.reading.strict import require
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import ModelConfig
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._providers import DIRECTION, PASSES
 from silicast.scenario.kernels.tables._spec import (
     ELEMENTS,
@@ -14,7 +15,6 @@ from silicast.scenario.kernels.tables._spec import (
     Lowering,
     OpSpec,
 )
-from silicast.scenario.reading.strict import require
 
 KINDS: Mapping[str, tuple[str, int]] = {
     "copy": ("copy", 1), "cast": ("cast", 1), "relu": ("relu", 1), "gelu": ("gelu", 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from silicast.core.errors import require
 from silicast.scenario.kernels.tables._providers import DIRECTION, PASSES
 from silicast.scenario.kernels.tables._spec import (
     BATCH,
@@ -14,7 +15,6 @@ from silicast.scenario.kernels.tables._spec import (
     Lowering,
     OpSpec,
 )
-from silicast.scenario.reading.strict import require
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "sgd_momentum", "lion", "muon", "adafactor")
 

@@ -59,8 +59,8 @@ def test_an_own_file_leaves_nothing_and_a_poor_one_something(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no JSON"),
-        ("[]", "expected an object of entries"),
+        ("{", "not valid JSON"),
+        ("[]", "expected a table, found a list"),
         ("{}", "holds no entries"),
         ('{"few": {}}', "expected numbers of tokens as keys"),
         ('{"1": {"BLOCK_M": 64}}', "has no BLOCK_SIZE_M"),
