@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.app import status
-from silicast.app.console import show, warn, watched_from_first, write_json
+from silicast.app.console import show, told_as_it_goes, warn, watched_from_first, write_json
 from silicast.core.errors import SilicastError, unsupported
 
 if TYPE_CHECKING:
@@ -64,14 +63,28 @@ def mapping_shown(scenario: Tree) -> Iterator[None]:
     """On a terminal: how many mappings of a design are searched meanwhile, and afterwards the
     command that stores them.
     """
+    if not told_as_it_goes():
+        yield
+        return
     from silicast.scenario.designs.mapping_searches import MappingSearches
 
     searches = MappingSearches()
     with watched_from_first("mappings searched", searches.count):
         yield
     advice = searches.advice(scenario.get("device"), scenario.get("model"))
-    if advice and sys.stderr.isatty():
+    if advice:
         warn(advice)
+
+
+def screen_of(scenario: Tree) -> Callable[[Tree], RenderableType]:
+    """What shows an answer to a scenario; imported only where one is shown."""
+
+    def shown(answer: Tree) -> RenderableType:
+        from silicast.report.answers import answer_report
+
+        return answer_report(scenario, answer)
+
+    return shown
 
 
 def print_reply(

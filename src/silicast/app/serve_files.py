@@ -45,8 +45,6 @@ def check_outputs(wanted: OutputFlags, engine: str) -> None:
         SilicastError: an ending that names no format of tables, a format whose package is not
             there, or an engine whose metrics are not known.
     """
-    from silicast.report.drawing.table_file import check_ending
-
     if wanted.metrics_out is not None:
         from silicast.serving.statistics.exported import metric_names
 
@@ -54,6 +52,8 @@ def check_outputs(wanted: OutputFlags, engine: str) -> None:
 
     for flag, path in (("--requests-out", wanted.requests_out), ("--steps-out", wanted.steps_out)):
         if path is not None:
+            from silicast.report.drawing.table_file import check_ending
+
             check_ending(path, flag)
 
 
@@ -63,6 +63,8 @@ def write_outputs(served: Served, wanted: OutputFlags) -> None:
     Raises:
         SilicastError: one cannot be written, or the engine's metrics are not known.
     """
+    if not wanted.asked:
+        return
     from silicast.core.files import write_atomically
     from silicast.report.drawing.table_file import write_table
     from silicast.serving.statistics.tables import requests_table, steps_table

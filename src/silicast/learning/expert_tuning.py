@@ -29,7 +29,8 @@ from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.products.candidates import SWEEP
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
-from silicast.learning.tuner_choice import Tuning, tuner_chances
+from silicast.learning.tuner_choice import Tuning
+from silicast.learning.usual_choice import chances_of
 
 
 @final
@@ -170,11 +171,7 @@ def tuners_log_odds(found: Ranked, about: Tuning, chosen: ChosenBy) -> F64:
     recipe = found.steps.recipe
     if recipe.name in SWEPT_FORMATS:
         return np.zeros(len(found.order))
-    tiles = found.steps.tiles
-    likely = tuner_chances(
-        [about._replace(compiler=chosen.compiler)], found.steps.device, recipe.name, chosen.engine
-    )
-    return log_fixed(likely.of_tiles({"m": tiles.m, "n": tiles.n, "k": tiles.k}))
+    return log_fixed(chances_of(found, about._replace(compiler=chosen.compiler), chosen.engine))
 
 
 SWEPT_FORMATS = ("bf16", "fp16")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
-from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
@@ -40,11 +40,9 @@ def capacity(
     scenario = with_calibrations(capacity_scenario(asked, plan, max_gpus, users=users), calibration)
     reply = predicted(scenario)
 
-    from silicast.report.answers import answer_report
-
     price = price_of(asked.price, asked.price_where, asked.device)
     return print_reply(
-        reply, lambda found: with_price_line(answer_report(scenario, found), price), json=json,
+        reply, lambda answer: with_price_line(screen_of(scenario)(answer), price), json=json,
         strict=strict,
     )  # fmt: skip
 

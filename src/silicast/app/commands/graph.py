@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from silicast.app.flags import Calibrations, Json, Strict
-from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 from silicast.core.errors import SilicastError
 from silicast.workload.front_ends.packages import is_packaged
@@ -96,11 +96,7 @@ def graph(
         write_trace(scenario, trace)
         _write_chakra(scenario, chakra)
 
-    from silicast.report.answers import answer_report
-
-    return print_reply(
-        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
-    )
+    return print_reply(reply, screen_of(scenario), json=json, strict=strict)
 
 
 def _set_sizes(workload: dict[str, Any], words: list[str]) -> tuple[str, tuple[int, ...]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
 from silicast.app.html_file import HtmlFile, write_html
-from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 
 
 def infer(
@@ -31,8 +31,4 @@ def infer(
     reply = predicted(scenario)
     write_html(scenario, reply, html)
 
-    from silicast.report.answers import answer_report
-
-    return print_reply(
-        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
-    )
+    return print_reply(reply, screen_of(scenario), json=json, strict=strict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from silicast.app.flags import Calibrations, Json, Strict, kernel_scenario
-from silicast.app.predict import predicted, print_reply, with_calibrations
+from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 
 
 def kernel(
@@ -28,8 +28,4 @@ def kernel(
     scenario = with_calibrations(kernel_scenario(op, list(fields), device), calibration)
     reply = predicted(scenario)
 
-    from silicast.report.answers import answer_report
-
-    return print_reply(
-        reply, lambda answer: answer_report(scenario, answer), json=json, strict=strict
-    )
+    return print_reply(reply, screen_of(scenario), json=json, strict=strict)

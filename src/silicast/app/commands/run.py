@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from silicast.app.flags import Calibrations, Json, Strict
-from silicast.app.predict import predicted, print_reply, read_scenario, with_calibrations
+from silicast.app.predict import predicted, print_reply, read_scenario, screen_of, with_calibrations
 from silicast.app.trace_file import TraceFile, write_trace
 
 
@@ -32,8 +32,4 @@ def run(
     if reply["ok"]:
         write_trace(tree, trace, scenario)
 
-    from silicast.report.answers import answer_report
-
-    return print_reply(
-        reply, lambda answer: answer_report(tree, answer), json=json, strict=strict, file=scenario
-    )
+    return print_reply(reply, screen_of(tree), json=json, strict=strict, file=scenario)

@@ -10,7 +10,7 @@ from silicast.app import status
 from silicast.app.console import show, warn, watched
 from silicast.app.flags import Calibrations, Degrees, Json, Strict
 from silicast.app.html_file import HtmlFile, write_html
-from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
+from silicast.app.predict import Tree, predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import PRICED, price_of, with_price_line
 from silicast.app.serve_files import OutputFlags, check_outputs, write_outputs
 from silicast.app.serve_flags import ServeFlags, serving_scenario
@@ -55,7 +55,6 @@ def serve(
         )
     scenario = with_calibrations(serving_scenario(asked, plan), calibration)
 
-    from silicast.report.answers import answer_report
     from silicast.scenario.watch import Watch
 
     simulated: list[Served] = []
@@ -78,7 +77,7 @@ def serve(
     price = price_of(asked.price, asked.price_where, asked.device)
     write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
     return print_reply(
-        reply, lambda found: with_price_line(answer_report(scenario, found), price), json=json,
+        reply, lambda answer: with_price_line(screen_of(scenario)(answer), price), json=json,
         strict=strict,
     )  # fmt: skip
 

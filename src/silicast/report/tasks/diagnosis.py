@@ -27,7 +27,7 @@ def diagnosis_report(title: str, found: Diagnosis) -> RenderableType:
     )  # fmt: skip
     if found.ceiling_us is not None:
         facts.add("ceiling", f"{figure(found.ceiling_us)} us: quick kernels of such sizes")
-    facts.add("usual", f"{figure(found.predicted_us)} us: what the library's choice usually takes")
+    facts.add("usual", f"{figure(found.usual_us)} us: as tuners choose, held against this time")
     ran = "likeliest" if found.assumed else "stated"
     facts.add("ran", f"{found.configuration.label} ({ran})")
     rows = [

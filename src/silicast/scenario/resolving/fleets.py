@@ -21,7 +21,6 @@ from silicast.scenario.resolving.host_memory import check_host_memory
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
 from silicast.serving.simulation.deploy import replica_spec
-from silicast.serving.simulation.drafting import drafted
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet, Pool
 from silicast.serving.simulation.launch import Expected
@@ -115,6 +114,8 @@ def _drafting(scenario: Scenario, pools: tuple[Pool, ...]) -> tuple[tuple[Pool, 
         drafting, assumed = drafting_of(scenario, pool.deployment)
         spec = pool.spec
         if drafting is not None and spec.role != "prefill":
+            from silicast.serving.simulation.drafting import drafted
+
             spec = drafted(spec, pool.deployment, drafting)
         found.append(replace(pool, spec=spec))
         said |= dict.fromkeys(assumed)

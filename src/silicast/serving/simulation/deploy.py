@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.pass_prices import pass_prices
+from silicast.composition.prices.paced import Prices
 from silicast.composition.prices.step_prices import step_prices
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec
@@ -21,6 +21,15 @@ def host_bytes(spec: ReplicaSpec) -> int:
     group = Group(Sequences(nobody, nobody), spec.layout, spec.limits)
     spec.policy(group)
     return group.host_bytes
+
+
+def _prices(deployment: Deployment, *, one_pass: bool) -> Prices:
+    """What steps take; of an engine that computes whole requests, its passes."""
+    if one_pass:
+        from silicast.composition.prices.pass_prices import pass_prices
+
+        return pass_prices(deployment)
+    return step_prices(deployment)
 
 
 def replica_spec(
@@ -40,7 +49,7 @@ def replica_spec(
     table = serving_table(deployment)
     host, policy = deployment.machine.host.factor, scheduler_named(table.policy)
     return ReplicaSpec(
-        prices=pass_prices(deployment) if policy.one_pass else step_prices(deployment),
+        prices=_prices(deployment, one_pass=policy.one_pass),
         policy=policy,
         limits=limits_of(deployment, expected, **limits),
         layout=KvLayout.of(deployment),

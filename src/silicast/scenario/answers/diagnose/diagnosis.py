@@ -19,6 +19,7 @@ from typing import Any, final
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, of_pairs, read_configuration
 from silicast.kernels.experts.moe import distribution_of
@@ -37,6 +38,7 @@ from silicast.learning.dispatch import KernelTime, times
 from silicast.learning.kernel_causes import product_causes, summed
 from silicast.learning.tiers import Evidence
 from silicast.learning.tuning_gain import NONE, GainBelief, gain_belief, shared_error
+from silicast.learning.usual_choice import tuned_problem, usual_s
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.scenario.resolve import find_any_device
 from silicast.workload.graphs.op import Op
@@ -81,7 +83,9 @@ class Diagnosis:
     """What is known of a measured kernel.
 
     Attributes:
-        measured_us: median of the repeats; predicted_us: of the library's own choice.
+        measured_us: median of the repeats.
+        predicted_us: of what tuners usually choose, before anything is measured; usual_us: the
+            same, held against the measurement as the faster configuration is.
         bound_us, bound_by: physical limit; bound_state: where operands are for it, in words.
         ceiling_us: what quick kernels of such sizes reach, the usual and the faster one among them.
         achieved: share of the bound's speed.
@@ -93,6 +97,7 @@ class Diagnosis:
 
     measured_us: float
     predicted_us: float
+    usual_us: float
     bound_us: float
     bound_by: str
     bound_state: str
@@ -155,6 +160,32 @@ class Limit:
 
 @final
 @dataclass(frozen=True)
+class Usual:
+    """Seconds of what tuners usually choose, as the ranking of configurations predicts them.
+
+    Attributes:
+        estimate_s, p05_s, p95_s: before anything is measured.
+        over_best: how many times longer it takes than the best configuration.
+    """
+
+    estimate_s: float
+    p05_s: float
+    p95_s: float
+    over_best: float
+
+    @staticmethod
+    def of(op: Op, every: Sequence[Ranked]) -> Usual:
+        """Of an op with the rankings of its products."""
+        ranker, device = shipped_ranker(), every[0].steps.device
+        tuned = tuned_problem(op)
+        seconds = sum(usual_s(one, tuned) for one in every)
+        spread = math.exp(Z90 * math.hypot(ranker.log_sd(device), ranker.card.usual_gain))
+        best = sum(one.estimate_s for one in every)
+        return Usual(seconds, seconds / spread, seconds * spread, seconds / best)
+
+
+@final
+@dataclass(frozen=True)
 class GroupError:
     """What predicted best times of kernels alike are off by, as the log that they are too slow.
 
@@ -197,8 +228,9 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
     Args:
         error: what kernels like it are off by on this device; see :func:`group_errors`.
     """
-    usual, measured, said = _checked(one)
     every = _ranked(one)
+    usual = Usual.of(one.op, every)
+    kernel, measured, said = _checked(one, usual)
     stated = one.configuration is not None
     ran = one.configuration or _likeliest(every, measured)
     check_legal(ran, every[0].steps.device, every[0].steps.recipe)
@@ -210,18 +242,20 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         belief = _beside(every, predicted, measured, _spread(one.values_us))
     else:
         belief = _alone(every, measured, _spread(one.values_us), error)
-    limit = _limit(one, usual, measured)
+    limit = _limit(one, kernel, measured)
     if limit.state.startswith(CACHED):
         said.append(COUNTED)
+    best_s = max(measured * math.exp(-belief.middle), limit.seconds)
+    usual_held_s = best_s * usual.over_best
     faster = _faster(every, one.configuration, belief, measured, limit.seconds)
     return Diagnosis(
-        measured_us=US * measured, predicted_us=US * usual.estimate_s,
+        measured_us=US * measured, predicted_us=US * usual.estimate_s, usual_us=US * usual_held_s,
         bound_us=US * limit.seconds, bound_by=limit.by, bound_state=limit.state,
-        configuration=ran, assumed=not stated, ceiling_us=_ceiling_us(usual, faster, limit),
+        configuration=ran, assumed=not stated,
+        ceiling_us=_ceiling_us(kernel.ceiling_s, usual_held_s, faster, limit),
         causes_us={name: US * value for name, value in causes.items()}, faster=faster,
         warnings=(
-            *said, *usual.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
-            *_two_models(usual, faster),
+            *said, *kernel.warnings, *_doubts(one.device, error), *_quicker(usual, measured),
         ),
     )  # fmt: skip
 
@@ -229,15 +263,15 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
 CACHED = "operands in the cache"
 FROM_MEMORY = "operands from memory"
 COUNTED = (
-    "this or the usual time is quicker than memory brings the operands: the bound is that of "
-    "cached ones, while causes and configurations count them from memory"
+    "this time is quicker than memory brings the operands: the bound is that of cached ones, while "
+    "causes and configurations count them from memory"
 )
 SURELY = "only experts that are surely hit"
 
 
-def _limit(one: Measured, usual: KernelTime, measured: float) -> Limit:
-    """The bound with every operand from memory, as causes count them, unless that is beaten: by the
-    measurement, by what is usual, or because the kernel's table says that they are cached.
+def _limit(one: Measured, kernel: KernelTime, measured: float) -> Limit:
+    """The bound with every operand from memory, as causes count them, unless the measurement beats
+    that, or the kernel's table says that they are cached.
     """
     stated = one.op.variant.cache
     is_even = one.op.family != "moe" or distribution_of(one.op.variant) == "balanced"
@@ -245,31 +279,21 @@ def _limit(one: Measured, usual: KernelTime, measured: float) -> Limit:
     if stated in ("", "cold"):
         cold = replace(one.op, variant=replace(one.op.variant, cache="cold"))
         (fetched,) = times([cold], one.device)
-        if stated or fetched.bound_s <= min(measured, usual.estimate_s):
+        if stated or fetched.bound_s <= measured:
             return Limit(fetched.bound_s, fetched.bound_by, FROM_MEMORY + few)
-    return Limit(usual.bound_s, usual.bound_by, CACHED + few)
+    return Limit(kernel.bound_s, kernel.bound_by, CACHED + few)
 
 
-def _ceiling_us(usual: KernelTime, faster: Faster | None, limit: Limit) -> float | None:
+def _ceiling_us(
+    ceiling_s: float | None, usual_held_s: float, faster: Faster | None, limit: Limit
+) -> float | None:
     """What quick kernels reach: a kernel that is expected to be quicker is one of them."""
-    if usual.ceiling_s is None:
+    if ceiling_s is None:
         return None
-    least = min(usual.ceiling_s, usual.estimate_s)
+    least = min(ceiling_s, usual_held_s)
     if faster is not None:
         least = min(least, faster.estimate_us / US)
     return US * max(least, limit.seconds)
-
-
-def _two_models(usual: KernelTime, faster: Faster | None) -> Iterator[str]:
-    """Why a proposed configuration is slower than what is usual."""
-    usual_us = US * usual.estimate_s
-    if faster is not None and faster.estimate_us > usual_us:
-        yield (
-            f"the proposed {faster.estimate_us:.4g} us and the usual {usual_us:.4g} us are of two "
-            "models: one of configurations, held against this measurement, and one of what "
-            f"libraries choose; they are {faster.estimate_us / usual_us:.3g} times apart here, and "
-            "neither is certain"
-        )
 
 
 def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
@@ -286,8 +310,8 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
         if one.configuration is not None or one.device.name in card.devices:
             continue
         try:
-            _, measured, _ = _checked(one)
             every = _ranked(one)
+            _, measured, _ = _checked(one, Usual.of(one.op, every))
         except SilicastError:  # named where it is diagnosed
             continue
         logs[place] = math.log(measured / sum(found.estimate_s for found in every))
@@ -304,12 +328,13 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     return errors
 
 
-def _checked(one: Measured) -> tuple[KernelTime, float, list[str]]:
-    """The library's usual time, the measured one in seconds, and what is odd about it."""
-    _products(one.op, one.device)
-    (usual,) = times([one.op], one.device, Evidence(ceilings=True))
-    measured, said = _measured(one.values_us, usual, one.op.variant.cache)
-    return usual, measured, said
+def _checked(one: Measured, usual: Usual) -> tuple[KernelTime, float, list[str]]:
+    """The kernel with its bound and ceiling, the measured time in seconds, and what is odd about
+    it.
+    """
+    (kernel,) = times([one.op], one.device, Evidence(ceilings=True))
+    measured, said = _measured(one.values_us, kernel, usual, one.op.variant.cache)
+    return kernel, measured, said
 
 
 def _ranked(one: Measured) -> list[Ranked]:
@@ -335,7 +360,9 @@ def _products(op: Op, device: Device) -> tuple[Product, ...]:
     return of(sizes, op.variant)
 
 
-def _measured(values: Sequence[float], usual: KernelTime, cache: str) -> tuple[float, list[str]]:
+def _measured(
+    values: Sequence[float], kernel: KernelTime, usual: Usual, cache: str
+) -> tuple[float, list[str]]:
     """Median in seconds, and what is odd about the repeats.
 
     Args:
@@ -346,20 +373,21 @@ def _measured(values: Sequence[float], usual: KernelTime, cache: str) -> tuple[f
             "expected microseconds above zero", field="measured_us", hint="for example 412.5"
         )
     middle = median(values)
-    if middle / US < usual.bound_s:
+    if middle / US < kernel.bound_s:
         raise SilicastError(
-            f"{middle:g} us is faster than its bound of {US * usual.bound_s:.4g} us "
-            f"({usual.bound_by}, {FROM_MEMORY if cache == 'cold' else CACHED})",
+            f"{middle:g} us is faster than its bound of {US * kernel.bound_s:.4g} us "
+            f"({kernel.bound_by}, {FROM_MEMORY if cache == 'cold' else CACHED})",
             field="measured_us",
-            hint=_other_unit(middle, usual) or "is it the time of this kernel on this device?",
+            hint=_other_unit(middle, usual, kernel.bound_s)
+            or "is it the time of this kernel on this device?",
         )  # fmt: skip
     return middle / US, list(_odd(values, middle))
 
 
-def _other_unit(middle: float, usual: KernelTime) -> str:
+def _other_unit(middle: float, usual: Usual, bound_s: float = 0.0) -> str:
     """The unit that makes a time a usual one, as a question; "" where there is none."""
     for unit, factor in (("nanoseconds", 1e-3), ("milliseconds", 1e3), ("seconds", 1e6)):
-        if max(usual.bound_s, usual.p05_s / 2.0) <= factor * middle / US <= 2.0 * usual.p95_s:
+        if max(bound_s, usual.p05_s / 2.0) <= factor * middle / US <= 2.0 * usual.p95_s:
             return f"are these {unit}? microseconds are expected"
     return ""
 
@@ -485,12 +513,12 @@ def _doubts(device: Device, error: GroupError | None) -> Iterator[str]:
         )
 
 
-def _quicker(usual: KernelTime, measured: float) -> Iterator[str]:
-    """Where the library's own choice is expected to be far quicker than what ran."""
+def _quicker(usual: Usual, measured: float) -> Iterator[str]:
+    """Where the usual choice was expected to be far quicker than what ran."""
     if usual.p95_s < measured:
         yield (
-            f"what a library usually runs takes {US * usual.estimate_s:.4g} us, at most "
-            f"{US * usual.p95_s:.4g}: "
+            f"without this measurement {US * usual.estimate_s:.4g} us are expected of the usual "
+            f"choice, at most {US * usual.p95_s:.4g}: "
             f"{_other_unit(US * measured, usual) or 'did another kernel, format or library run?'}"
         )
 
@@ -499,6 +527,7 @@ def diagnosis_data(found: Diagnosis) -> dict[str, Any]:
     """As plain tables, for JSON."""
     data: dict[str, Any] = {
         "measured_us": found.measured_us, "predicted_us": found.predicted_us,
+        "usual_us": found.usual_us,
         "bound_us": found.bound_us, "bound_by": found.bound_by,
         "bound_state": found.bound_state, "ceiling_us": found.ceiling_us,
         "achieved": found.achieved,

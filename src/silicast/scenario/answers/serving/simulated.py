@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from silicast.composition.prices.paced import Pace
-from silicast.composition.prices.pass_prices import PassPrices
 from silicast.composition.prices.step_prices import StepPrices
 from silicast.composition.prices.step_tables import one_state
 from silicast.composition.step.step import step_model
@@ -46,6 +45,9 @@ from silicast.serving.statistics.uncertainty import (
     paced,
     seed_spread,
 )
+
+if TYPE_CHECKING:
+    from silicast.composition.prices.pass_prices import PassPrices
 
 PHYSICS = "serving"
 IDLE = "idle"
@@ -94,7 +96,7 @@ class Simulated:
             own = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
             if (mix := mix_of(own, kind, pool.spec.groups)) is not None:
                 prices = pool.spec.prices
-                if isinstance(prices, PassPrices):
+                if pool.spec.policy.one_pass:
                     self._breakdowns[kind] = _passes(prices, mix)
                     continue
                 if isinstance(prices, SpeculativePrices):
@@ -201,9 +203,10 @@ class Simulated:
         """Of a step, on the quickest pool that has not the role ``unless``."""
         state, found = one_state(prefill, cached, -1), []
         for pool in self._fleet.pools:
-            if isinstance(pool.spec.prices, PassPrices):
+            if pool.spec.policy.one_pass:
                 if prefill:
-                    step = pool.spec.prices.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
+                    passes = _pass_prices(pool.spec.prices)
+                    step = passes.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
                     found.append(step.bound_ps * 1e-9)
             elif pool.spec.role != unless:
                 model = step_model(pool.deployment)
@@ -264,12 +267,20 @@ class Simulated:
         return {f"{kind}_steps": each for kind, each in self._steps.items()}
 
 
-def _passes(prices: PassPrices, mix: Mix) -> Breakdown:
+def _passes(prices: object, mix: Mix) -> Breakdown:
     """Passes of a mix, all as the commonest of them."""
     states, heaviest = mix.states, int(np.argmax(mix.weights))
     first, last = states.prefill_offsets[heaviest : heaviest + 2].tolist()
     tokens = int(states.prefill_kv[first:last].max())
-    return prices.breakdown(last - first, tokens, float(mix.weights.sum()))
+    return _pass_prices(prices).breakdown(last - first, tokens, float(mix.weights.sum()))
+
+
+def _pass_prices(prices: object) -> PassPrices:
+    """Prices of an engine that computes whole requests; only such ones import how."""
+    from silicast.composition.prices.pass_prices import PassPrices
+
+    assert isinstance(prices, PassPrices)
+    return prices
 
 
 def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
