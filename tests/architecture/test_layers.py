@@ -22,6 +22,7 @@ from tests.architecture.source_tree import (
 RUNTIME = {"numpy", "msgspec", "cyclopts", "rich"}
 OPTIONAL = {
     "yaml": {"formats"},
+    "google": {"formats"},  # protobuf
     "pyarrow": {"validation", "measurement", "serving", "report"},
     "matplotlib": {"report"},
     "pandas": {"app"},  # a user's own: no extra installs it
@@ -83,7 +84,7 @@ def test_the_base_install_answers_without_the_extras() -> None:
     """What only an extra installs is imported only where it is used."""
     blocked = (
         "pyarrow", "scipy", "matplotlib", "hypothesis", "sphinx", "pytest", "pandas", "torch",
-        "onnx", "gymnasium", "yaml", "timm", "torchvision", "transformers", "diffusers",
+        "onnx", "gymnasium", "yaml", "google", "timm", "torchvision", "transformers", "diffusers",
         "huggingface_hub",
     )  # fmt: skip
     code = (

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
+from silicast.formats.chakra.files import ChakraTrace, write_chakra
+from silicast.formats.chakra.schema import Attribute, ChakraNode, RankTrace
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
-from silicast.workload.chakra.files import ChakraTrace, write_chakra
-from silicast.workload.chakra.schema import Attribute, ChakraNode, RankTrace
 
 SIZES = st.one_of(
     st.integers(-1, 10), st.integers(0, 1 << 40), st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs import read_training_config
-from tests.unit.measurement.training_configs import samples as s
+from silicast.formats.training_configs import read_training_config
+from tests.unit.formats.training_configs import samples as s
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 70), st.integers(), st.floats(), st.text(max_size=5),

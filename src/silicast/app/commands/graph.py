@@ -119,10 +119,10 @@ def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
         return
     from silicast.app.console import warn
     from silicast.distributed.traces.trace_export import chakra_of
+    from silicast.formats.chakra.files import write_chakra
     from silicast.scenario.answers.graph.answerer import pass_of
     from silicast.scenario.decode import decode
     from silicast.scenario.resolving.program_file import is_execution_trace
-    from silicast.workload.chakra.files import write_chakra
 
     asked = decode(scenario)
     if is_execution_trace(asked):
@@ -136,7 +136,7 @@ def _is_program(name: str) -> bool:
     """Whether it names a file, or a folder of traces, and no model."""
     if name.endswith(FILES):
         return not name.endswith("config.json")
-    from silicast.workload.chakra.files import is_chakra
+    from silicast.formats.chakra.files import is_chakra
 
     path = Path(name)
     return (path.is_dir() or "/" in name) and is_chakra(path)

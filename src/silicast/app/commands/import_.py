@@ -61,7 +61,7 @@ def _is_training(files: list[Path], output: Path) -> bool:
     """Whether a scenario is asked for, and the files are a training configuration."""
     if output.suffix.casefold() != ".json":
         return False
-    from silicast.measurement.training_configs import is_training_config
+    from silicast.formats.training_configs import is_training_config
 
     return is_training_config(*files)
 
@@ -70,7 +70,7 @@ def _training(files: list[Path], output: Path, device: str, fields: dict[str, An
     import msgspec
 
     from silicast.core.files import write_atomically
-    from silicast.measurement.training_configs import read_training_config
+    from silicast.formats.training_configs import read_training_config
     from silicast.scenario.set_fields import with_fields
 
     gpus = fields.get("cluster.gpus")

@@ -14,9 +14,9 @@ from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.executions import Execution
 from silicast.core.errors import SilicastError, unmodelled
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import COLL, COMP, Attribute, ChakraNode, RankTrace
 from silicast.kernels.implementation import implementation_for
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import COLL, COMP, Attribute, ChakraNode, RankTrace
 from silicast.workload.graphs.op import Op
 
 TYPES = {

@@ -23,12 +23,12 @@ from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import Tier
 from silicast.distributed.traces.trace_replay import Program
+from silicast.formats.chakra.calls import Call
+from silicast.formats.chakra.schema import COMP, MEM_LOAD, MEM_STORE, ChakraNode
 from silicast.hardware.device import Link
 from silicast.kernels.implementation import implementation_for
 from silicast.kernels.physics.formats import with_format
 from silicast.learning.tiers import kernel_times
-from silicast.workload.chakra.calls import Call
-from silicast.workload.chakra.schema import COMP, MEM_LOAD, MEM_STORE, ChakraNode
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 STAND_INS = {

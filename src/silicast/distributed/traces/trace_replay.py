@@ -15,10 +15,10 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_schedule import NEVER, Activity, scheduled
-from silicast.workload.chakra.calls import Call, Member, collectives_of, messages_of
-from silicast.workload.chakra.check import FATAL, Defect, defects_of, summarised
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import COLL, COMP, MEM_LOAD, MEM_STORE, RECV, SEND
+from silicast.formats.chakra.calls import Call, Member, collectives_of, messages_of
+from silicast.formats.chakra.check import FATAL, Defect, defects_of, summarised
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import COLL, COMP, MEM_LOAD, MEM_STORE, RECV, SEND
 
 COMPUTE, HOST, COMMUNICATION, WAITING = "compute", "host", "communication", "waiting"
 _SHOWN = 8

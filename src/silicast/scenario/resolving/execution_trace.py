@@ -20,6 +20,10 @@ from silicast.distributed.traces.trace_replay import (
     replayed,
 )
 from silicast.distributed.traces.trace_schedule import least_seconds
+from silicast.formats.chakra.calls import Call
+from silicast.formats.chakra.check import summarised
+from silicast.formats.chakra.files import read_chakra
+from silicast.formats.chakra.schema import COLL
 from silicast.kernels.physics.constants import load_physics
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import ignored
@@ -27,10 +31,6 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.dtype_names import dtype_name
 from silicast.scenario.resolving.deployments import description, machine_of
 from silicast.scenario.workloads import GraphWorkload
-from silicast.workload.chakra.calls import Call
-from silicast.workload.chakra.check import summarised
-from silicast.workload.chakra.files import read_chakra
-from silicast.workload.chakra.schema import COLL
 
 MILLI = 1e3
 MOST_WARNED = 8

@@ -12,12 +12,12 @@ import msgspec
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
+from silicast.formats.chakra.files import is_chakra
 from silicast.kernels.movement.optimizer import optimizer_bytes
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.update_rule import update_rule
 from silicast.scenario.schema import PrecisionTable
 from silicast.scenario.workloads import GraphWorkload
-from silicast.workload.chakra.files import is_chakra
 from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph

@@ -10,10 +10,10 @@ from silicast.composition.passes.framework_pass import predict_framework_pass
 from silicast.composition.passes.program import ProgramPass
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_export import chakra_of
+from silicast.formats.chakra.calls import collectives_of
+from silicast.formats.chakra.check import defects_of
 from silicast.scenario.decode import decode
 from silicast.scenario.resolving.deployments import deployment_of
-from silicast.workload.chakra.calls import collectives_of
-from silicast.workload.chakra.check import defects_of
 from silicast.workload.frameworks.eager import Framework
 from silicast.workload.training.backward import Training
 from silicast.workload.transformers.plan import Plan

@@ -6,9 +6,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_replay import Replay, program_of, replayed
-from silicast.workload.chakra.calls import Call
-from silicast.workload.chakra.files import ChakraTrace
-from tests.unit.workload.chakra.traces import collective, compute, message, trace
+from silicast.formats.chakra.calls import Call
+from silicast.formats.chakra.files import ChakraTrace
+from tests.unit.formats.chakra.traces import collective, compute, message, trace
 
 
 def _replay(made: ChakraTrace, call_s: float = 1.0, **compute_s: float) -> Replay:

@@ -12,8 +12,8 @@ from silicast.measurement.importers.files import import_files, save
 from silicast.measurement.records.records import read_measurements
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload
+from tests.unit.formats.training_configs.samples import SCRIPT, written
 from tests.unit.measurement.importers import samples as s
-from tests.unit.measurement.training_configs.samples import SCRIPT, written
 
 Capture = pytest.CaptureFixture[str]
 

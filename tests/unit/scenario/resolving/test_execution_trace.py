@@ -10,14 +10,14 @@ import pytest
 from silicast.composition.timeline.trace_events import Slice
 from silicast.core.errors import SilicastError
 from silicast.distributed.traces.trace_export import chakra_of
+from silicast.formats.chakra.check import defects_of
+from silicast.formats.chakra.files import ChakraTrace, write_chakra
+from silicast.formats.chakra.schema import Attribute, ChakraNode
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.answers.graph.answerer import pass_of
 from silicast.scenario.decode import decode
-from silicast.workload.chakra.check import defects_of
-from silicast.workload.chakra.files import ChakraTrace, write_chakra
-from silicast.workload.chakra.schema import Attribute, ChakraNode
-from tests.unit.workload.chakra.traces import collective, compute, message, trace
+from tests.unit.formats.chakra.traces import collective, compute, message, trace
 
 
 def asked(made: ChakraTrace, folder: Path, **more: Any) -> dict[str, Any]:

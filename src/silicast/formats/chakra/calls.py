@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import COLL, COLLECTIVES, RECV, SEND, ChakraNode
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import COLL, COLLECTIVES, RECV, SEND, ChakraNode
 
 WORLD = ""
 """The group of collectives that name none: all ranks."""

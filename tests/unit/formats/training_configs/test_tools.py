@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.measurement.training_configs import is_training_config, read_training_config
+from silicast.formats.training_configs import is_training_config, read_training_config
 from silicast.scenario.decode import decode
 from silicast.scenario.resolve import model_of
 from silicast.workload.models.model import ModelConfig
-from tests.unit.measurement.training_configs import samples as s
+from tests.unit.formats.training_configs import samples as s
 
 
 def understood(tree: dict[str, Any]) -> ModelConfig:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, final
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.shell_script import Script, options, unresolved
 from silicast.formats.source import Source
-from silicast.measurement.training_configs.decoder_config import Decoder, Latent, config_of
-from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.formats.training_configs.decoder_config import Decoder, Latent, config_of
+from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
 KNOWN = frozenset((
     "tensor-model-parallel-size", "num-layers", "hidden-size", "micro-batch-size",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from silicast.core.errors import SilicastError
+from silicast.formats.training_configs.reader import Tree
 from silicast.hardware.catalog import find_device
-from silicast.measurement.training_configs.reader import Tree
 
 _BREAK = re.compile(r"[\s_\-]+")
 

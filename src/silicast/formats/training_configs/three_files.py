@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.source import Source
-from silicast.measurement.training_configs.reader import TrainingConfig, Tree
+from silicast.formats.training_configs.reader import TrainingConfig, Tree
 
 
 class ThreeFiles(TrainingConfig):

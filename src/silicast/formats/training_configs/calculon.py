@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.formats.fields import Fields
-from silicast.measurement.training_configs.decoder_config import Decoder, config_of
-from silicast.measurement.training_configs.device_name import device_named
-from silicast.measurement.training_configs.reader import Tree, parallel_of, register
-from silicast.measurement.training_configs.three_files import ThreeFiles
+from silicast.formats.training_configs.decoder_config import Decoder, config_of
+from silicast.formats.training_configs.device_name import device_named
+from silicast.formats.training_configs.reader import Tree, parallel_of, register
+from silicast.formats.training_configs.three_files import ThreeFiles
 
 VOCABULARY = 51_200
 """Calculon's models have no vocabulary; that of its GPT examples."""

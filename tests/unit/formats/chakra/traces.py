@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import COLL, COMP, RECV, SEND, Attribute, ChakraNode, RankTrace
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import COLL, COMP, RECV, SEND, Attribute, ChakraNode, RankTrace
 
 
 def compute(

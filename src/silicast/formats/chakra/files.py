@@ -12,11 +12,10 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.core.files import write_atomically
+from silicast.core.files import read_bounded, size_text, write_atomically
 from silicast.core.plain_data import json_object
-from silicast.workload.chakra.codec import decode_trace, encode_trace
-from silicast.workload.chakra.schema import RankTrace
-from silicast.workload.chakra.wire import WireError
+from silicast.formats.chakra.codec import WireError, decode_trace, encode_trace
+from silicast.formats.chakra.schema import RankTrace
 
 SUFFIX = ".et"
 GROUPS = "comm_group.json"
@@ -66,22 +65,18 @@ def read_chakra(path: Path) -> ChakraTrace:
     ranks: dict[int, RankTrace] = {}
     known: dict[bytes, RankTrace] = {}  # ranks of one group run the same
     for rank, file in sorted(files.items()):
+        content = read_bounded(file, MAX_BYTES, "a trace of a rank", "record fewer steps")
+        total += len(content)
+        if total > MAX_TOTAL_BYTES:
+            raise over_limit(
+                f"with those before it is larger than {size_text(MAX_TOTAL_BYTES)}",
+                file=str(file), hint="record fewer steps",
+            )  # fmt: skip
         try:
-            size = file.stat().st_size
-            total += size
-            if size > MAX_BYTES or total > MAX_TOTAL_BYTES:
-                limit = MAX_BYTES if size > MAX_BYTES else MAX_TOTAL_BYTES
-                raise over_limit(
-                    f"larger than {limit >> 20} MiB", file=str(file), hint="record fewer steps"
-                )
-            content = file.read_bytes()
             digest = hashlib.sha256(content).digest()
             if digest not in known:
                 known[digest] = decode_trace(content)
             ranks[rank] = known[digest]
-        except OSError as error:
-            message = f"cannot read: {error.strerror}"
-            raise SilicastError(message, kind="io", file=str(file)) from None
         except WireError as error:
             raise SilicastError(
                 f"no Chakra trace: {error}", file=str(file),

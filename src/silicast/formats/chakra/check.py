@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.workload.chakra.calls import Call, collectives_of, messages_of
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import COLL, RECV, SEND, TYPES, ChakraNode, RankTrace
+from silicast.formats.chakra.calls import Call, collectives_of, messages_of
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import COLL, RECV, SEND, TYPES, ChakraNode, RankTrace
 
 CYCLE, MISSING_PARENT, TWICE = "cycle", "missing parent", "id given twice"
 UNMATCHED, MISMATCH, UNKNOWN_TYPE = "unmatched", "mismatch", "unknown type"

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields, not_used
 from silicast.formats.source import Source
-from silicast.measurement.training_configs.reader import TrainingConfig, Tree, parallel_of, register
+from silicast.formats.training_configs.reader import TrainingConfig, Tree, parallel_of, register
 
 MODELS: Mapping[tuple[str, str], str] = {
     ("llama3", "8B"): "Llama-3.1-8B", ("llama3", "70B"): "Llama-3.1-70B",

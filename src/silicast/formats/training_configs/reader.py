@@ -48,7 +48,7 @@ class TrainingConfig(ABC):
 
 
 _KNOWN: Registry[TrainingConfig] = Registry(
-    "silicast.measurement.training_configs", "training configuration", "format"
+    "silicast.formats.training_configs", "training configuration", "format"
 )
 register = _KNOWN.register
 

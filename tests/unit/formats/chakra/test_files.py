@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.workload.chakra import files
-from silicast.workload.chakra.files import is_chakra, read_chakra, write_chakra
-from tests.unit.workload.chakra.traces import collective, compute, trace
+from silicast.formats.chakra import files
+from silicast.formats.chakra.files import is_chakra, read_chakra, write_chakra
+from tests.unit.formats.chakra.traces import collective, compute, trace
 
 MADE = trace([compute(0), collective(1, 0, group="g")], [collective(0, group="g")],
              groups={"g": (0, 1)})  # fmt: skip

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.workload.chakra.check import cycle_of, defects_of, summarised
-from silicast.workload.chakra.files import ChakraTrace
-from silicast.workload.chakra.schema import ChakraNode, RankTrace
-from tests.unit.workload.chakra.traces import collective, compute, message, trace
+from silicast.formats.chakra.check import cycle_of, defects_of, summarised
+from silicast.formats.chakra.files import ChakraTrace
+from silicast.formats.chakra.schema import ChakraNode, RankTrace
+from tests.unit.formats.chakra.traces import collective, compute, message, trace
 
 
 def test_a_sound_trace_has_none() -> None:
