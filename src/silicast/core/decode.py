@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_text
 
 T = TypeVar("T")
+MOST_TOML_BYTES = 4 << 20
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,15 +99,14 @@ def read_toml(path: Path, page: str = "") -> dict[str, Any]:
     """The plain content of a TOML file.
 
     Raises:
-        SilicastError: the file cannot be read or is not TOML.
+        SilicastError: the file cannot be read, is larger than 4 MiB or is not TOML.
     """
     import tomllib  # only user's own files are read as they are
 
+    text = read_text(path, MOST_TOML_BYTES, "a TOML file", with_page("", page))
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SilicastError(f"cannot read: {error.strerror}", kind="io", file=str(path)) from None
-    except (ValueError, RecursionError) as error:  # bad TOML or bad UTF-8
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise SilicastError(
             f"not valid TOML: {error}", file=str(path), hint=with_page("", page)
         ) from None

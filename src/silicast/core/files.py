@@ -31,33 +31,33 @@ def read_bounded(path: Path, most_bytes: int, what: str, hint: str = "") -> byte
 
     Args:
         what: the file is supposed to be ("a device file"), for the error of one too large.
-        hint: what to do about one that is too large.
+        hint: what to do if it is none.
 
     Raises:
         SilicastError: missing, a folder, a pipe or a device, unreadable (kind "io"), or larger
             than ``most_bytes`` (kind "limit"); names the file.
     """
-    status = regular_status(path)
+    status = regular_status(path, hint)
     if status.st_size > most_bytes:
         raise over_limit(
             f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
         )  # fmt: skip
-    with read_errors(path), path.open("rb") as stream:
+    with read_errors(path, hint), path.open("rb") as stream:
         return stream.read(most_bytes + 1)
 
 
-def regular_status(path: Path) -> os.stat_result:
+def regular_status(path: Path, hint: str = "") -> os.stat_result:
     """What the system knows of a regular file.
 
     Raises:
         SilicastError: kind "io": there is none, or it is a folder, a pipe or a device.
     """
-    with read_errors(path):
+    with read_errors(path, hint):
         status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        raise _refused(path, "is a folder, not a file", "")
+        raise _refused(path, "is a folder, not a file", hint)
     if not stat.S_ISREG(status.st_mode):
-        raise _refused(path, "is no regular file", "save it to a file first")
+        raise _refused(path, "is no regular file", hint or "save it to a file first")
     return status
 
 
@@ -86,12 +86,12 @@ def size_text(count: int) -> str:
 
 
 @contextmanager
-def read_errors(path: Path) -> Iterator[None]:
+def read_errors(path: Path, hint: str = "") -> Iterator[None]:
     """Errors of the system in reading ``path`` as errors that name it."""
     try:
         yield
     except OSError as error:
-        raise _refused(path, f"cannot read: {error.strerror or error}", "") from None
+        raise _refused(path, f"cannot read: {error.strerror or error}", hint) from None
     except ValueError as error:
         if "\0" in str(path):
             raise _refused(Path(repr(path)), f"not a file name: {error}", "") from None

@@ -13,7 +13,9 @@ from silicast.app.console import show, write_json
 from silicast.app.flags import Calibrations, Json, key_values
 from silicast.app.predict import Tree, predicted, read_scenario, refused, with_calibrations
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded
 
+MAX_ANSWER_BYTES = 64 << 20
 Sets = Annotated[list[str] | None, Parameter(name="--set", negative="")]
 
 
@@ -93,7 +95,7 @@ def _stored(file: Path) -> Tree | None:
     if file.suffix != ".json":
         return None
     try:
-        tree = plain_json.loads(file.read_bytes())
+        tree = plain_json.loads(read_bounded(file, MAX_ANSWER_BYTES, "an answer"))
     except (ValueError, RecursionError):
         return None  # whoever reads it as a scenario says what is wrong
     if not isinstance(tree, dict) or "ok" not in tree:

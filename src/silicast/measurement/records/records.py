@@ -17,10 +17,12 @@ from msgspec import Meta
 
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
+from silicast.core.files import read_bounded
 
 FORMAT = 1
 """Version of the schema."""
 ONE_A_LINE = "one record a line, as `silicast measure` writes them"
+MAX_BYTES = 1 << 30
 WRITTEN_BY = "a file that `silicast measure -o FILE` or `silicast import` wrote"
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -287,14 +289,10 @@ def read_measurements(path: Path) -> Measurements:
     """Reads a file of measurements. A truncated last line is skipped and noted.
 
     Raises:
-        SilicastError: kind "io"; or the line of invalid JSON, an unknown session or a repeated row.
+        SilicastError: no regular file of at most 1 GiB; or the line of invalid JSON, an unknown
+            session or a repeated row.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SilicastError(
-            f"cannot read: {error.strerror or error}", kind="io", file=str(path), hint=WRITTEN_BY
-        ) from None
+    content = read_bounded(path, MAX_BYTES, "a file of measurements", WRITTEN_BY)
     whole, tail = complete_lines(content)
     lines, notes = whole.split(b"\n"), []
     if tail:

@@ -6,12 +6,12 @@ Sizes of a latent image are called ``latent``, those of an image ``image``, each
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.plain_data import json_object
 from silicast.workload.front_ends.packages import FACTORY, Input, ModelPackage, PackagedModel
 
 TEXT = 77
@@ -68,11 +68,8 @@ def _class(name: str) -> Any:
 
 def _config_in(path: Path) -> dict[str, Any]:
     file = path / "config.json" if path.is_dir() else path
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SilicastError(f"cannot read: {error}", kind="io", file=str(file)) from None
-    if not isinstance(found, dict) or "_class_name" not in found:
+    found = json_object(file)
+    if "_class_name" not in found:
         raise SilicastError(
             "is no configuration of a model", field="_class_name", file=str(file),
             hint="a pipeline is several models: give the folder of one (unet, transformer, vae)",
